@@ -1,0 +1,71 @@
+# What a checkout can do. Needs make, Python 3.11 or newer and a C compiler; all else goes into
+# the project's own virtual environment, .venv.
+#
+#   make test ARGS="-k ring -x"          pass arguments on to pytest; the same for demo, benchmark
+#   make test PYTHON=python3.13 VENV=.venv313        another interpreter, in its own environment
+
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+RUN := "$(VENV)/bin/python"
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+# What the caller has active is no part of the project's environment, and would leak into it.
+unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
+
+.PHONY: help
+help:
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
+	  while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+.PHONY: demo
+demo: venv ## train a network on 1,797 real digit scans, fed from an LMDB
+	@$(RUN) scripts/demo.py $(ARGS)
+
+.PHONY: test
+test: venv ## run the tests
+	@$(RUN) -m pytest $(ARGS)
+
+.PHONY: benchmark
+benchmark: venv ## measure images/s, CPU time per image and waiting on this machine
+	@$(RUN) scripts/benchmark.py $(ARGS)
+
+.PHONY: lint
+lint: venv ## ruff, import contracts, spelling
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@"$(VENV)/bin/lint-imports" --no-cache --no-logo
+	@$(RUN) -m codespell_lib
+
+.PHONY: types
+types: venv ## mypy, strict
+	@$(RUN) -m mypy
+
+.PHONY: check
+check: lint types test ## lint, types and test
+
+.PHONY: format
+format: venv ## rewrite the sources as ruff formats them
+	@$(RUN) -m ruff format .
+	@$(RUN) -m ruff check --fix-only --quiet .
+
+.PHONY: hooks
+hooks: venv ## run the linters at every commit from now on
+	@$(RUN) -m pre_commit install
+
+.PHONY: wheel
+wheel: venv ## build the wheel into dist/
+	@$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+.PHONY: venv
+venv: ## make the environment, or bring it up to date with pyproject.toml
+	@sh scripts/make_venv.sh "$(VENV)" "$(PYTHON)"
+
+.PHONY: clean
+clean: ## remove what was built and cached, the environment and the demo's data included
+	@rm -rf "$(VENV)" build dist data ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find memory prefetch scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

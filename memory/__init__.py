@@ -1,0 +1,99 @@
+"""Where bytes live: on the host, on a device, and when they are copied between the two.
+
+::
+
+    open_device()            opens a Device: "cpu", "simulated", "cuda:0", or whichever there is
+    SyncedMemory             bytes on both sides, copied only when needed (Caffe's SyncedMemory)
+    Blob                     an array with its gradient over two of those (Caffe's Blob)
+    memory.testing           holds, peeks, failing devices and other tools for tests
+
+The root of all errors is SyncedMemoryError. The package logs to the logger ``memory``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from memory._blob import Blob as Blob
+from memory._cpu import CpuDevice as CpuDevice
+from memory._device import Device as Device
+from memory._device import DeviceBuffer as DeviceBuffer
+from memory._device import DeviceMemory as DeviceMemory
+from memory._device import Event as Event
+from memory._device import HostBuffer as HostBuffer
+from memory._device import Kernel as Kernel
+from memory._device import Stream as Stream
+from memory._device import UseObserver as UseObserver
+from memory._device import open_device as open_device
+from memory._errors import AxisError as AxisError
+from memory._errors import BlobProtoError as BlobProtoError
+from memory._errors import BufferMismatchError as BufferMismatchError
+from memory._errors import ClosedError as ClosedError
+from memory._errors import DeviceError as DeviceError
+from memory._errors import DeviceMemoryError as DeviceMemoryError
+from memory._errors import DeviceMismatchError as DeviceMismatchError
+from memory._errors import DeviceOptionError as DeviceOptionError
+from memory._errors import DeviceUnavailableError as DeviceUnavailableError
+from memory._errors import DtypeError as DtypeError
+from memory._errors import HeadError as HeadError
+from memory._errors import HostMemoryError as HostMemoryError
+from memory._errors import NoDataError as NoDataError
+from memory._errors import NoDeviceMemoryError as NoDeviceMemoryError
+from memory._errors import NotImplementedDeviceError as NotImplementedDeviceError
+from memory._errors import OffsetError as OffsetError
+from memory._errors import OptionValueError as OptionValueError
+from memory._errors import ShapeError as ShapeError
+from memory._errors import ShapeMismatchError as ShapeMismatchError
+from memory._errors import SyncedMemoryError as SyncedMemoryError
+from memory._errors import UnknownDeviceError as UnknownDeviceError
+from memory._head import Head as Head
+from memory._shape import ShapeLike as ShapeLike
+from memory._simulated import SimulatedDevice as SimulatedDevice
+from memory._synced import SyncedMemory as SyncedMemory
+
+__all__ = [
+    "AxisError",
+    "Blob",
+    "BlobProtoError",
+    "BufferMismatchError",
+    "ClosedError",
+    "CpuDevice",
+    "Device",
+    "DeviceBuffer",
+    "DeviceError",
+    "DeviceMemory",
+    "DeviceMemoryError",
+    "DeviceMismatchError",
+    "DeviceOptionError",
+    "DeviceUnavailableError",
+    "DtypeError",
+    "Event",
+    "Head",
+    "HeadError",
+    "HostBuffer",
+    "HostMemoryError",
+    "Kernel",
+    "NoDataError",
+    "NoDeviceMemoryError",
+    "NotImplementedDeviceError",
+    "OffsetError",
+    "OptionValueError",
+    "ShapeError",
+    "ShapeLike",
+    "ShapeMismatchError",
+    "SimulatedDevice",
+    "Stream",
+    "SyncedMemory",
+    "SyncedMemoryError",
+    "UnknownDeviceError",
+    "UseObserver",
+    "open_device",
+]
+
+# Tracebacks and reprs name things as people import them.
+for _name in __all__:
+    if _name != "ShapeLike":  # a type alias, which belongs to no module
+        globals()[_name].__module__ = __name__
+del _name
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -1,0 +1,299 @@
+"""Caffe's Blob: an array with a gradient beside it, each on the host and on a device.
+
+Caffe's semantics in Python's spelling, with what is wrong in them put right: offsets are those of
+elements that exist, ``to_proto`` leaves nothing stale behind, ``copy_from`` copies where the newest
+bytes are, blobs with a 0 in their shape have data, sizes are 64-bit, and a call that fails leaves
+the blob as it was. :mod:`memory._shaped` has what there is to know of the shape, and
+:mod:`memory._stored` of the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory import _blob_math, _blob_proto
+from memory._errors import DeviceMismatchError, DtypeError, ShapeMismatchError
+from memory._interop import typed_view
+from memory._shape import count_elements
+from memory._stored import Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from memory._blob_proto import BlobMessage
+    from memory._synced import SyncedMemory
+
+
+class Blob(Stored):
+    """An array of up to 32 axes, its data and its diff, each on the host and on a device.
+
+    ``shape``, ``dtype`` and ``device`` say what it is; ``cpu_data()`` and its siblings reach the
+    bytes; each of the two :class:`SyncedMemory` objects is guarded, the shape is not: whoever
+    reshapes a blob must be alone with it.
+
+    A blob is handed to other libraries by ``numpy()``, ``numpy.asarray`` or DLPack. These are views
+    of the host's side, which keep the memory for as long as they live.
+
+    Example:
+        >>> from memory import Blob
+        >>> blob = Blob((2, 3))
+        >>> blob.mutable_cpu_data()[:] = [[1, 2, 3], [4, 5, 6]]
+        >>> blob.shape_string, blob.data_at((1, 2)), blob.asum_data()
+        ('2 3 (6)', 6.0, 21.0)
+        >>> blob.reshape(3, 1)
+        >>> blob.numpy()
+        array([[1.],
+               [2.],
+               [3.]], dtype=float32)
+    """
+
+    __slots__ = ()
+
+    def reshape_like(self, other: Blob) -> None:
+        """Take the shape of another blob; see :meth:`reshape`.
+
+        Raises:
+            NoDataError: The other was never given a shape.
+        """
+        other._refuse_without_data("reshape_like")
+        self._resize(other.shape)
+
+    def data_at(self, n: int | Sequence[int], c: int = 0, h: int = 0, w: int = 0) -> int | float:
+        """Read one element of the data on the host; indices and errors as of :meth:`offset`."""
+        offset = self.offset(n, c, h, w)
+        value: int | float = self._flat(self.data.cpu_data())[offset].item()
+        return value
+
+    def diff_at(self, n: int | Sequence[int], c: int = 0, h: int = 0, w: int = 0) -> int | float:
+        """Read one element of the diff on the host; indices and errors as of :meth:`offset`."""
+        offset = self.offset(n, c, h, w)
+        value: int | float = self._flat(self.diff.cpu_data())[offset].item()
+        return value
+
+    def copy_from(self, source: Blob, *, copy_diff: bool = False, reshape: bool = False) -> None:
+        """Copy another blob's data, or its diff, whatever the heads of both are.
+
+        The copy is made where the newest bytes of the source are: on the device, on the current
+        stream and without a wait, if both blobs are on one device and the source's head is at
+        HEAD_AT_GPU or SYNCED; else on the host. (Caffe takes the side from the thread's mode.)
+
+        Args:
+            source: Of the same dtype; may be this blob itself.
+            copy_diff: Copy the diff instead of the data.
+            reshape: Take the source's shape first if it is another one.
+
+        Raises:
+            ShapeMismatchError: The shapes differ, and ``reshape`` is not set.
+            DtypeError: The dtypes differ.
+            SyncedMemoryError: What the accessors of both raise.
+        """
+        self._check_same_dtype("copy_from", source)
+        contents = source.diff if copy_diff else source.data
+        if not reshape and (self.shape, self._count) != (source.shape, source._count):
+            raise ShapeMismatchError(
+                "copy_from",
+                expected=self.shape,
+                found=source.shape,
+                cure="pass reshape=True to take the source's shape",
+            )
+        with self._unchanged_on_failure():
+            if reshape:
+                self._resize(source.shape)
+            target = self.diff if copy_diff else self.data
+            target.copy_from(contents, nbytes=self.nbytes)
+
+    def share_data(self, other: Blob) -> None:
+        """Use another blob's memory for the data: what either writes, both have.
+
+        Sharing ends, without a word, when either blob gets new memories for a larger shape.
+
+        Args:
+            other: Of the same count, dtype and device; its shape may differ.
+
+        Raises:
+            ShapeMismatchError: The counts differ.
+            DtypeError: The dtypes differ.
+            DeviceMismatchError: The devices differ.
+            NoDataError: One of the two was never given a shape.
+        """
+        self._check_sharable("share_data", other)
+        self._data = other.data
+
+    def share_diff(self, other: Blob) -> None:
+        """Use another blob's memory for the diff; as :meth:`share_data`."""
+        self._check_sharable("share_diff", other)
+        self._diff = other.diff
+
+    def update(self) -> None:
+        """Compute data = data - diff, where the newest data is: Caffe's step of a solver.
+
+        Raises:
+            DtypeError: The dtype is neither float32 nor float64. So for all of the arithmetic.
+            HeadError: The data was never touched.
+            NoDataError: The blob was never given a shape.
+        """
+        _blob_math.check_computable("update", self._dtype)
+        _blob_math.subtract(self.data, self.diff, dtype=self._dtype, count=self._count)
+
+    def asum_data(self) -> float:
+        """Return the sum of the absolute values of the data; 0 if it was never touched."""
+        memory = self._operand("asum_data", self._data)
+        return _blob_math.absolute_sum(memory, dtype=self._dtype, count=self._count)
+
+    def asum_diff(self) -> float:
+        """Return the sum of the absolute values of the diff; 0 if it was never touched."""
+        memory = self._operand("asum_diff", self._diff)
+        return _blob_math.absolute_sum(memory, dtype=self._dtype, count=self._count)
+
+    def sumsq_data(self) -> float:
+        """Return the sum of the squares of the data; 0 if it was never touched."""
+        memory = self._operand("sumsq_data", self._data)
+        return _blob_math.sum_of_squares(memory, dtype=self._dtype, count=self._count)
+
+    def sumsq_diff(self) -> float:
+        """Return the sum of the squares of the diff; 0 if it was never touched."""
+        memory = self._operand("sumsq_diff", self._diff)
+        return _blob_math.sum_of_squares(memory, dtype=self._dtype, count=self._count)
+
+    def scale_data(self, factor: float) -> None:
+        """Multiply the data by a factor; nothing happens if it was never touched."""
+        memory = self._operand("scale_data", self._data)
+        _blob_math.scale(memory, factor, dtype=self._dtype, count=self._count)
+
+    def scale_diff(self, factor: float) -> None:
+        """Multiply the diff by a factor; nothing happens if it was never touched."""
+        memory = self._operand("scale_diff", self._diff)
+        _blob_math.scale(memory, factor, dtype=self._dtype, count=self._count)
+
+    def shape_equals(self, proto: BlobMessage) -> bool:
+        """Say whether a BlobProto has this shape.
+
+        Legacy dimensions are aligned at the end: (3, 2) equals 1x1x3x2.
+        """
+        return _blob_proto.has_shape(proto, self._shape)
+
+    def from_proto(self, proto: BlobMessage, *, reshape: bool = True) -> None:
+        """Take shape, data and, if there is one, diff from a BlobProto.
+
+        Legacy dimensions win over ``shape``, doubles over floats. Without any shape, a scalar is
+        expected.
+
+        Args:
+            proto: Any message with the fields of Caffe's BlobProto.
+            reshape: Take its shape; otherwise it has to be equal, as by :meth:`shape_equals`.
+
+        Raises:
+            ShapeMismatchError: The shape is another one, and ``reshape`` is not set.
+            ShapeError: No blob can have its shape.
+            BlobProtoError: It has another number of values than its shape says, or values that an
+                integer dtype does not hold exactly.
+        """
+        if reshape:
+            dims = _blob_proto.dims_in(proto)
+        elif self.shape_equals(proto):
+            dims = self._shape
+        else:
+            raise ShapeMismatchError(
+                "from_proto",
+                expected=self._shape,
+                found=_blob_proto.dims_in(proto),
+                cure="pass reshape=True to take the message's shape",
+            )
+        count = count_elements(dims, self._dtype.itemsize)
+        data = _blob_proto.data_in(proto, dtype=self._dtype, count=count)
+        diff = _blob_proto.diff_in(proto, dtype=self._dtype, count=count)
+        with self._unchanged_on_failure():
+            self._resize(dims)
+            # Both before anything is written: either may fail to be allocated or copied.
+            new_data = self._flat(self.data.mutable_cpu_data())
+            new_diff = None if diff is None else self._flat(self.diff.mutable_cpu_data())
+        new_data[:] = data
+        if new_diff is not None:
+            new_diff[:] = diff
+
+    def to_proto(self, proto: BlobMessage, *, write_diff: bool = False) -> None:
+        """Replace what a BlobProto holds by this blob.
+
+        float32, float16 and uint8 go to the float fields, the others to the double fields. Nothing
+        that the message held before survives.
+
+        Args:
+            proto: Any message with the fields of Caffe's BlobProto.
+            write_diff: Write the diff too.
+
+        Raises:
+            BlobProtoError: An int64 value has no exact double.
+        """
+        diff = self.cpu_diff() if write_diff else None
+        _blob_proto.write(proto, self._shape, self.cpu_data(), diff)
+
+    def numpy(self, *, writable: bool = True) -> NDArray[Any]:
+        """View the data as a NumPy array.
+
+        Args:
+            writable: As :meth:`mutable_cpu_data`, waits for a push in flight, and the host has the
+                newest bytes from here on; if not, a read-only view, as :meth:`cpu_data`.
+
+        Returns:
+            A view of the host's side, of the blob's shape and dtype.
+        """
+        return self.mutable_cpu_data() if writable else self.cpu_data()
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001 - NumPy's protocol
+        # To be looked at must not push the device's copy out of date: hence read-only.
+        return np.array(self.cpu_data(), dtype=dtype, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's name of the host."""
+        return (1, 0)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the host's side of the data; the capsule keeps it alive.
+
+        As :meth:`mutable_cpu_data`, because consumers that know only the first version of the
+        protocol take every tensor for writable.
+        """
+        array: Any = self.numpy()
+        return array.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def _flat(self, data: NDArray[np.uint8]) -> NDArray[Any]:
+        return typed_view(data, self._dtype, (self._count,))
+
+    def _operand(self, operation: str, memory: SyncedMemory | None) -> SyncedMemory | None:
+        """Check that there can be arithmetic on a memory; None, without any, counts as zeros."""
+        _blob_math.check_computable(operation, self._dtype)
+        self._refuse_if_closed(operation)
+        return memory
+
+    def _check_same_dtype(self, operation: str, other: Blob) -> None:
+        if other.dtype != self._dtype:
+            raise DtypeError(operation, dtype=other.dtype.name, valid=(self._dtype.name,))
+
+    def _check_sharable(self, operation: str, other: Blob) -> None:
+        self._check_same_dtype(operation, other)
+        self._refuse_without_data(operation)
+        other._refuse_without_data(operation)
+        if other._count != self._count:
+            raise ShapeMismatchError(
+                operation,
+                expected=self._shape,
+                found=other._shape,
+                cure=f"the counts, {self._count} and {other._count}, have to be equal",
+            )
+        if other.device is not self._device:
+            raise DeviceMismatchError(
+                "the other blob", expected=repr(self._device), found=repr(other.device)
+            )

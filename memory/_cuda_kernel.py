@@ -1,0 +1,173 @@
+"""Kernels on a GPU: those behind a device's maths, and those compiled from source.
+
+Kernels are compiled by NVRTC when they first run. It is no part of CuPy's wheels: it comes with a
+CUDA toolkit, or with the extras ``cuda12-ctk`` and ``cuda13-ctk``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from memory._cuda import cupy, runtime
+from memory._device import DeviceBuffer
+from memory._errors import DeviceError, NotImplementedDeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from memory._cuda_device import CudaDevice
+    from memory._cuda_stream import StreamState
+    from memory._device import Stream
+
+_NOT_SUPPORTED: Final = 801
+
+# Two roundings, as on every other device: the compiler would make one multiply-add of a * x + y.
+_AXPY: Final = {
+    np.dtype(np.float32): "out = __fadd_rn(__fmul_rn(alpha, x), y)",
+    np.dtype(np.float64): "out = __dadd_rn(__dmul_rn(alpha, x), y)",
+}
+
+
+def array_of(buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """View device memory as a CuPy array, which keeps the buffer and its owner alive.
+
+    Args:
+        buffer: Of a CUDA device; at least as many bytes as the array needs.
+        dtype: Of the array.
+        shape: Of the array.
+    """
+    device: Any = buffer.device
+    memory = cupy.cuda.UnownedMemory(buffer.ptr, buffer.nbytes, buffer, device.ordinal)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def axpy(state: StreamState, y: DeviceBuffer, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
+    """Queue y = alpha * x + y."""
+    kind = alpha.dtype
+
+    def run() -> None:
+        out = _flat(y, kind)
+        _axpy_kernel(kind)(alpha, _flat(x, kind), out, out)
+
+    _queue(state, "axpy", run, y, x)
+
+
+def scale(state: StreamState, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
+    """Queue x = alpha * x."""
+
+    def run() -> None:
+        array = _flat(x, alpha.dtype)
+        cupy.multiply(array, alpha, out=array)
+
+    _queue(state, "scale", run, x)
+
+
+def reduce(state: StreamState, operation: str, x: DeviceBuffer, kind: np.dtype[Any]) -> float:
+    """Return a sum over all of ``x``; blocks until it is there.
+
+    Args:
+        state: The stream.
+        operation: ``asum`` or ``sumsq``.
+        x: The values.
+        kind: Their dtype.
+    """
+    total: list[Any] = []
+    _queue(state, operation, lambda: total.append(_sum_kernel(operation)(_flat(x, kind))), x)
+    state.record(operation).synchronize()
+    if not total:
+        return 0.0
+    with state.context.call(operation), state.as_cupy():
+        return float(total[0].get())
+
+
+class CudaKernel:
+    """A function compiled from CUDA C++; see ``Kernel``. Made by ``CudaDevice.compile``.
+
+    Args:
+        device: Where it runs.
+        source: CUDA C++.
+        name: The function in it.
+
+    Raises:
+        NotImplementedDeviceError: If NVRTC is not installed.
+        DeviceError: If the source does not compile.
+    """
+
+    def __init__(self, device: CudaDevice, source: str, name: str) -> None:
+        self._device = device
+        self._name = name
+        self._kernel = cupy.RawKernel(source, name)
+        with device.context.call("compile"), _explained(device.name, f"compile of {name!r}"):
+            self._kernel.compile()
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
+        stream: Stream,
+    ) -> None:
+        """Queue the kernel; see ``Kernel``."""
+        state = self._device.own_stream(stream).state
+        for arg in args:
+            if isinstance(arg, DeviceBuffer):
+                self._device.check_buffer("an argument", arg)
+        values = tuple(np.uint64(a.ptr) if isinstance(a, DeviceBuffer) else a for a in args)
+        _queue(state, f"kernel {self._name}", lambda: self._kernel(grid, block, values), *args)
+
+    def __repr__(self) -> str:
+        return f"<CudaKernel {self._name} on {self._device.name}>"
+
+
+def _queue(state: StreamState, operation: str, run: Callable[[], object], *holds: object) -> None:
+    def launch(_: int) -> None:
+        if isinstance(holds[0], DeviceBuffer) and holds[0].nbytes == 0:
+            return  # CUDA refuses a grid without blocks
+        # CuPy launches on its current stream.
+        with _explained(state.context.name, operation), state.as_cupy():
+            run()
+
+    state.submit(operation, launch, holds)
+
+
+def _flat(buffer: DeviceBuffer, kind: np.dtype[Any]) -> Any:
+    return array_of(buffer, kind, (buffer.nbytes // kind.itemsize,))
+
+
+@functools.cache
+def _axpy_kernel(kind: np.dtype[Any]) -> Any:
+    return cupy.ElementwiseKernel("T alpha, T x, T y", "T out", _AXPY[kind], "ringfeed_axpy")
+
+
+@functools.cache
+def _sum_kernel(operation: str) -> Any:
+    term = {"asum": "abs(x)", "sumsq": "x * x"}[operation]
+    return cupy.ReductionKernel("T x", "T y", term, "a + b", "y = a", "0", f"ringfeed_{operation}")
+
+
+@contextlib.contextmanager
+def _explained(device: str, operation: str) -> Iterator[None]:
+    """Say what CuPy's many kinds of errors mean when a kernel is compiled and launched."""
+    try:
+        yield
+    except runtime.CUDARuntimeError:
+        raise  # explained by whoever makes the call
+    except Exception as error:
+        if "DynamicLib" in type(error).__name__:
+            raise NotImplementedDeviceError(
+                device,
+                operation=operation,
+                missing="it runs a kernel, and NVRTC, which compiles kernels, is not installed: "
+                "install ringfeed[cuda12-ctk] or ringfeed[cuda13-ctk], whichever CuPy is of, or "
+                "a CUDA toolkit",
+            ) from error
+        if getattr(error, "status", None) == _NOT_SUPPORTED:
+            raise NotImplementedDeviceError(
+                device, operation=operation, missing=f"its driver runs no kernels ({error})"
+            ) from error
+        raise DeviceError(device, operation=operation, reason=str(error)) from error

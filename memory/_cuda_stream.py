@@ -1,0 +1,347 @@
+"""Streams of a GPU: our own, which nothing else orders, and those of the caller's libraries.
+
+A ``CudaStream`` is a handle. What has to outlive it, CUDA's stream and what its queued work holds,
+is its ``StreamState``: when a handle is collected open, the undertaker gets the state, and waits
+for the work before it lets go.
+
+Two of CUDA's handles stand for no stream of their own. 1 is the null stream, like 0. 2 is the
+*calling thread's* default stream, so handing it to another thread would name another stream: the
+state remembers whose it is, and reaches it from elsewhere through the null stream, with which CUDA
+orders every thread's default stream in both directions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from memory._cuda import cupy, runtime
+from memory._cuda_event import CudaEvent, HostWait
+from memory._cuda_flight import Manifest
+from memory._errors import ClosedError, DeviceError
+from memory._event import HostEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from memory._cuda_context import CudaContext
+    from memory._cuda_device import CudaDevice
+    from memory._cuda_streams import CudaStreams
+    from memory._device import Event
+
+_logger = logging.getLogger("memory")
+
+LEGACY: Final[int] = runtime.streamLegacy
+PER_THREAD: Final[int] = runtime.streamPerThread
+
+
+class StreamState:
+    """CUDA's stream and what its queued work holds. Thread-safe.
+
+    Args:
+        context: The GPU.
+        ptr: CUDA's handle; 0 is the null stream.
+        name: For people.
+        owned: Whether it is ours to destroy.
+        foreign: What keeps another library's stream alive.
+
+    Attributes:
+        context: The GPU.
+        ptr: CUDA's handle.
+        name: For people.
+        owned: Whether it is ours to destroy.
+        foreign: What keeps another library's stream alive.
+        closed: Whether nothing more can be queued.
+        manifest: What its queued work holds.
+    """
+
+    def __init__(
+        self, context: CudaContext, ptr: int, *, name: str, owned: bool, foreign: object = None
+    ) -> None:
+        self.context = context
+        self.ptr = ptr
+        self.name = name
+        self.owned = owned
+        self.foreign = foreign
+        self.closed = False
+        self.manifest = Manifest()
+        self._thread = threading.get_ident() if ptr == PER_THREAD else None
+        self._number = 0
+        self._host_waits: tuple[HostWait, ...] = ()
+        # Orders what is queued: an event covers exactly what was loaded before it.
+        self._lock = threading.Lock()
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return CUDA's handle as the protocol of that name asks: (0, handle)."""
+        return (0, self.ptr)
+
+    @property
+    def handle(self) -> int:
+        """A number that no other open stream has; negative for a thread's default stream."""
+        return self.ptr if self._thread is None else -self._thread
+
+    def as_cupy(self) -> Any:
+        """Return CuPy's object for the stream as the calling thread reaches it; holds this one."""
+        ptr = self._ptr_here()
+        if ptr in {0, LEGACY}:
+            return cupy.cuda.Stream.null
+        if ptr == PER_THREAD:
+            return cupy.cuda.Stream.ptds
+        return cupy.cuda.Stream.from_external(self)
+
+    def submit(self, operation: str, launch: Callable[[int], object], holds: object) -> None:
+        """Queue work.
+
+        Args:
+            operation: What it is, for errors.
+            launch: Called with the handle by which the calling thread reaches the stream.
+            holds: Kept alive until the work has run.
+
+        Raises:
+            ClosedError: After close().
+            DeviceError: If CUDA refuses.
+        """
+        with self.context.call(operation, self.manifest.pending), self._lock:
+            self._check_open(operation)
+            self.manifest.load(operation, holds)
+            try:
+                launch(self._ptr_here())
+            except Exception:
+                self.manifest.unload()
+                raise
+            if self.manifest.is_full:
+                self._record()
+
+    def record(self, operation: str = "record") -> CudaEvent:
+        """Return an event that passes when all work given until now has run.
+
+        Raises:
+            ClosedError: After close().
+            DeviceError: If CUDA refuses, which it does once earlier work has failed.
+        """
+        with self.context.call(operation, self.manifest.pending), self._lock:
+            self._check_open(operation)
+            return self._record()
+
+    def wait(self, event: Event, *, limit_s: float | None = None) -> None:
+        """Let later work wait for an event of any kind; see ``Stream.wait``.
+
+        Args:
+            event: The event.
+            limit_s: Seconds after which to go on with a failure, if host code is to pass it.
+        """
+        if isinstance(event, CudaEvent):
+            with self.context.call("wait", self.manifest.pending), self._lock:
+                self._check_open("wait")
+                runtime.streamWaitEvent(self._ptr_here(), event.token.handle)
+                self._host_waits += event.host_waits
+            return
+        wait = HostWait(event, limit_s=limit_s, device=self.context.name)
+
+        def queue(ptr: int) -> None:
+            runtime.launchHostFunc(ptr, wait, 0)
+            self._host_waits += (wait,)  # within the lock
+
+        self.submit("wait", queue, wait)
+
+    def synchronize(self) -> None:
+        """Block until all work given until now has run; a failed host wait is told once."""
+        event = self.record("synchronize")
+        try:
+            event.synchronize()
+        except DeviceError:
+            told = event.host_waits
+            with self._lock:
+                self._host_waits = tuple(wait for wait in self._host_waits if wait not in told)
+            raise
+
+    def close(self) -> None:
+        """Finish the queued work, then destroy a stream of ours; one of others stays open.
+
+        Raises no failure: it is logged.
+        """
+        if self.context.forked:
+            self.closed = True
+        elif self.owned:
+            self.finish()
+        elif not self.closed:
+            try:
+                self.record("close").synchronize()
+            except DeviceError as error:
+                self._log(error)
+
+    def finish(self, _: object = None) -> None:
+        """Wait for the work that holds anything, let go of it, and destroy a stream of ours."""
+        with self._lock:
+            if self.owned and self.closed:
+                return
+            self.closed = self.owned
+        try:
+            with self.context.call("close", self.manifest.pending):
+                if self.owned:
+                    runtime.streamSynchronize(self.ptr)
+                else:
+                    # By our last event: a handle that others manage may not be good any more.
+                    self.manifest.await_last()
+        except DeviceError as error:
+            self._log(error)
+        self.manifest.land_all()
+        if self.owned:
+            with contextlib.suppress(DeviceError), self.context.call("close"):
+                runtime.streamDestroy(self.ptr)
+
+    def _record(self) -> CudaEvent:
+        token = self.context.take_event()
+        runtime.eventRecord(token.handle, self._ptr_here())
+        self._number += 1
+        self.manifest.depart(self._number, token)
+        self._host_waits = tuple(wait for wait in self._host_waits if wait.matters)
+        return CudaEvent(
+            token,
+            context=self.context,
+            manifest=self.manifest,
+            number=self._number,
+            host_waits=self._host_waits,
+        )
+
+    def _ptr_here(self) -> int:
+        if self._thread is None or self._thread == threading.get_ident():
+            return self.ptr
+        return LEGACY
+
+    def _check_open(self, operation: str) -> None:
+        if self.closed:
+            raise ClosedError(f"stream {self.name!r}", operation=operation)
+
+    def _log(self, error: DeviceError) -> None:
+        _logger.error("stream %r ended with a failure: %s", self.name, error)
+
+
+class CudaStream:
+    """A stream of a GPU; see ``Stream``. Made by ``CudaDevice.make_stream``, or adopted.
+
+    Two adopted streams are equal if they are the same stream of CUDA's.
+    """
+
+    def __init__(self, state: StreamState, *, device: CudaDevice, streams: CudaStreams) -> None:
+        self.state = state
+        self._device = device
+        self._streams = streams
+
+    @property
+    def handle(self) -> int:
+        """CUDA's handle; 0 is the null stream, and a thread's default stream has a negative one."""
+        return self.state.handle
+
+    @property
+    def name(self) -> str:
+        """The name given to make_stream()."""
+        return self.state.name
+
+    @property
+    def device(self) -> CudaDevice:
+        """The device it works on."""
+        return self._device
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.state.closed
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return CUDA's handle as the protocol of that name asks: (0, handle)."""
+        return (0, self.state.ptr)
+
+    def record(self) -> CudaEvent:
+        """Return an event that passes when all work given until now has run."""
+        return self.state.record()
+
+    def wait(self, event: Event) -> None:
+        """Let later work wait for ``event``, of any kind, without blocking the host.
+
+        For an event that is no GPU's, CUDA calls back into Python, which may hold up what other
+        streams have asked CUDA to call.
+        """
+        self.state.wait(event)
+
+    def hold(self, *, limit_s: float) -> HostEvent:
+        """Let later work wait until the host completes the event returned; see ``testing.hold``.
+
+        Args:
+            limit_s: Seconds after which the stream goes on by itself, with a failure.
+        """
+        latch = HostEvent()
+        self.state.wait(latch, limit_s=limit_s)
+        return latch
+
+    def synchronize(self) -> None:
+        """Block until all work given until now has run.
+
+        Raises:
+            DeviceError: If any of it failed. What failed on the GPU itself fails all later calls in
+                this process too; what failed on the host is told once.
+            ClosedError: After close().
+        """
+        self.state.synchronize()
+
+    def close(self) -> None:
+        """Finish the queued work, then end the stream; the null and adopted ones stay open."""
+        self.state.close()
+        if self.state.owned:
+            self._streams.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        # A closed stream of ours may have the handle of a new one: they are not the same.
+        return (
+            isinstance(other, CudaStream)
+            and not self.state.owned
+            and not other.state.owned
+            and self._device is other._device
+            and self.handle == other.handle
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.handle)
+
+    def __del__(self) -> None:
+        state = self.state
+        context = state.context
+        # The null stream's state is the device's.
+        if state.closed or state.ptr == 0 or context.forked:
+            return
+        if not state.owned:
+            if not state.manifest.is_empty:
+                context.undertaker.give_up(state.finish, None, expected=False)
+            return
+        context.undertaker.give_up(state.finish, None, expected=False)
+        warnings.warn(
+            f"stream {state.name!r} of device {context.name!r} was collected open: close it, or "
+            f"use it as a context manager",
+            ResourceWarning,
+            source=self,
+            stacklevel=1,
+        )
+
+    def __repr__(self) -> str:
+        kind = "" if self.state.owned else ", adopted"
+        state = "closed" if self.state.closed else "open"
+        return (
+            f"<CudaStream {self.name!r} handle {self.handle} on {self._device.name}{kind}, {state}>"
+        )

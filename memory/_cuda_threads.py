@@ -1,0 +1,211 @@
+"""The threads of an opened GPU: one that frees, and those that wait for events.
+
+Both are daemons that end by themselves once they are retired and have nothing left to do. Neither
+refers to the device.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from memory._cuda import runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memory._device import Event
+
+_logger = logging.getLogger("memory")
+
+_Job: TypeAlias = "tuple[Event, Callable[[], None]]"
+_Remains: TypeAlias = "tuple[Callable[[Any], object], Any, bool]"
+
+
+class Undertaker:
+    """The thread that frees what finalizers have given up, as freeing waits for the whole GPU.
+
+    It runs from the first allocation or stream until the device is closed or collected *and*
+    nothing is left to be freed: a batch may be held for longer than its feed and device are open.
+
+    Args:
+        ordinal: Number of the GPU.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        self._given_up: SimpleQueue[_Remains | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._num_expected = 0
+        self._retired = False
+
+    def start(self) -> None:
+        """Start the thread, if there is none."""
+        with self._lock:
+            self._start_locked()
+
+    def expect(self) -> None:
+        """Count something that will be given up one day; the thread stays until it has been."""
+        with self._lock:
+            self._num_expected += 1
+            self._start_locked()
+
+    def give_up(self, free: Callable[[Any], object], what: Any, *, expected: bool = True) -> None:
+        """Have ``free(what)`` called on the thread. Takes no lock and makes no call to CUDA.
+
+        Args:
+            free: What frees it; its failure is logged.
+            what: What is to be freed.
+            expected: Whether it was counted by ``expect``.
+        """
+        self._given_up.put((free, what, expected))
+
+    def settle(self) -> None:
+        """Block until all that has been given up until now is free; waits for the GPU."""
+        passed = threading.Event()
+        self.expect()
+        self.give_up(lambda _: passed.set(), None)
+        passed.wait()
+
+    def retire(self) -> None:
+        """Let the thread end when nothing is left to come. Takes no lock."""
+        self._retired = True
+        self._given_up.put(None)
+
+    def join(self) -> None:
+        """Free what has been given up, and wait for the thread's end unless it has to stay.
+
+        After ``retire``; waits for the GPU.
+        """
+        self.settle()
+        with self._lock:
+            thread = self._thread if self._num_expected == 0 else None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _start_locked(self) -> None:
+        if self._thread is None:
+            name = f"cuda:{self._ordinal}-undertaker"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            remains = self._given_up.get()
+            if remains is not None:
+                self._free(*remains)
+            del remains  # an idle thread keeps nothing alive
+            with self._lock:
+                if self._retired and self._num_expected == 0 and self._given_up.empty():
+                    self._thread = None
+                    return
+
+    def _free(self, free: Callable[[Any], object], what: Any, expected: bool) -> None:  # noqa: FBT001 - unpacked from the queue
+        try:
+            runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
+            free(what)
+        except Exception:
+            _logger.exception("memory or a stream of GPU %d was not freed", self._ordinal)
+        finally:
+            with self._lock:
+                self._num_expected -= expected
+
+
+class Waiters:
+    """Threads that wait for events, one for each wait in progress; idle ones are used again.
+
+    Threads and not CUDA's own callbacks: those are not called once a context has failed, and they
+    share one thread, on which one stream's can hold up another's.
+
+    Args:
+        ordinal: Number of the GPU.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        self._name = f"cuda:{ordinal}-waiter"
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting_for: dict[threading.Thread, Event | None] = {}  # None: for a job
+        self._num_free = 0  # idle threads that no queued job is meant for
+        self._retired = False
+
+    def wait(self, event: Event, callback: Callable[[], None]) -> None:
+        """Wait for ``event`` on another thread, and then call ``callback`` there.
+
+        Raises:
+            RuntimeError: If the system gives no thread.
+        """
+        with self._lock:
+            if self._num_free:
+                self._num_free -= 1
+                self._jobs.put((event, callback))
+                return
+            thread = threading.Thread(
+                target=self._run, args=((event, callback),), name=self._name, daemon=True
+            )
+            self._waiting_for[thread] = event
+            try:
+                thread.start()
+            except RuntimeError:
+                del self._waiting_for[thread]
+                raise
+
+    def retire(self) -> None:
+        """Let idle threads end now, and the others after their wait. Takes no lock."""
+        self._retired = True
+        # As many as there are threads: one too many is taken by nobody, and does no harm.
+        for _ in range(len(self._waiting_for)):
+            self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait for the end of the threads whose event has passed; after ``retire``."""
+        with self._lock:
+            ending = [
+                thread
+                for thread, event in self._waiting_for.items()
+                if event is None or event.done()
+            ]
+        for thread in ending:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _run(self, job: _Job | None) -> None:
+        me = threading.current_thread()
+        while job is not None:
+            event, callback = job
+            with self._lock:
+                self._waiting_for[me] = event
+            _wait_and_call(event, callback)
+            del job, event, callback  # an idle thread keeps nothing alive
+            with self._lock:
+                self._waiting_for[me] = None
+                self._num_free += 1
+            job = self._next_job()
+        with self._lock:
+            del self._waiting_for[me]
+
+    def _next_job(self) -> _Job | None:
+        """Return the next job; None once the threads are retired and none is meant for this one."""
+        # Looked at after the thread counts as free: either retire() counts it, or it sees this.
+        job = None if self._retired else self._jobs.get()
+        while job is None:
+            with self._lock:
+                if self._num_free:
+                    self._num_free -= 1
+                    return None
+            job = self._jobs.get()  # wait() had spoken for this thread before it was to end
+        return job
+
+
+def _wait_and_call(event: Event, callback: Callable[[], None]) -> None:
+    try:
+        event.synchronize()
+    except Exception as error:  # noqa: BLE001 - whoever asks the event is told
+        _logger.debug("an event for which a callback waits has failed: %s", error)
+    try:
+        callback()
+    except Exception:
+        _logger.exception("a callback of an event failed")

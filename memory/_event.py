@@ -1,0 +1,139 @@
+"""An event that host code passes.
+
+The worker of a simulated stream passes one for each ``record()``; a test passes one to let a held
+stream go on. It holds no lock at any time: waiting is built on ``notify``, and a callback is run by
+whoever takes it out of a dictionary, which is atomic. So an event may be asked, waited for and
+passed by any threads, within a garbage collection as well, and no wake-up is lost: either the one
+who passes it finds the callback, or the one who adds it finds the event passed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from memory._errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_logger = logging.getLogger("memory")
+
+
+class Failure:
+    """What went wrong on a stream; raised as often as it is asked for.
+
+    An exception object raised twice would gather tracebacks, and with them the buffers that its
+    frames hold: so each time a new one is made.
+
+    Attributes:
+        seen: Whether anyone has been told.
+    """
+
+    __slots__ = ("_cause", "_device", "_operation", "_reason", "seen")
+
+    def __init__(self, device: str, *, operation: str, error: BaseException) -> None:
+        self.seen = False
+        if isinstance(error, DeviceError):
+            # Handed on from another stream: named where it began.
+            self._device, self._operation = error.device, error.operation
+            self._reason = error.reason
+            self._cause = error.__cause__
+        else:
+            self._device, self._operation = device, operation
+            self._reason = f"{type(error).__name__}: {error}"
+            self._cause = error.with_traceback(None)
+
+    def error(self) -> DeviceError:
+        """Return a new exception that says what happened, with its cause."""
+        self.seen = True
+        error = DeviceError(self._device, operation=self._operation, reason=self._reason)
+        error.__cause__ = self._cause
+        return error
+
+    def __str__(self) -> str:
+        return f"device {self._device!r}: {self._operation} failed: {self._reason}"
+
+
+class HostEvent:
+    """An event that passes when ``complete`` is called. See ``Event`` for the rest.
+
+    Example:
+        >>> event = HostEvent()
+        >>> event.notify(lambda: print("passed"))
+        >>> event.complete()
+        passed
+        >>> event.done()
+        True
+    """
+
+    __slots__ = ("__weakref__", "_callbacks", "_failure", "_passed")
+
+    def __init__(self) -> None:
+        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._failure: Failure | None = None
+        self._passed = False
+
+    def complete(self, failure: Failure | None = None) -> None:
+        """Let the event pass, and run the callbacks on this thread. Once passed, it stays so.
+
+        Args:
+            failure: What went wrong before it; None if nothing did.
+        """
+        if not self._passed:
+            self._failure = failure
+            self._passed = True
+        while True:
+            try:
+                _, callback = self._callbacks.popitem()
+            except KeyError:
+                return
+            try:
+                callback()
+            except BaseException:
+                # Whatever it is, the other callbacks have threads waiting behind them.
+                _logger.exception("a callback of an event failed")
+
+    def done(self) -> bool:
+        """Return whether the event has passed. Never blocks."""
+        return self._passed
+
+    def synchronize(self) -> None:
+        """Block until the event has passed.
+
+        Raises:
+            DeviceError: If work before it failed.
+        """
+        self.wait_for(None)
+        if self._failure is not None:
+            raise self._failure.error()
+
+    def wait_for(self, timeout_s: float | None) -> bool:
+        """Block until the event has passed or the time is over; return whether it has passed.
+
+        Args:
+            timeout_s: Seconds; None for no end.
+        """
+        if self._passed:
+            return True
+        gate = threading.Lock()
+        gate.acquire()
+        self.notify(gate.release)
+        # A wait that Ctrl-C interrupts leaves a gate that is opened later, for nobody.
+        return gate.acquire(timeout=-1 if timeout_s is None else timeout_s)
+
+    def notify(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once, when the event has passed; at once if it has."""
+        ticket = object()
+        self._callbacks[ticket] = callback
+        # Looked at after adding: complete() sets the flag before it takes callbacks out.
+        if self._passed and self._callbacks.pop(ticket, None) is not None:
+            try:
+                callback()
+            except Exception:
+                _logger.exception("a callback of an event failed")
+
+    def __repr__(self) -> str:
+        state = "pending" if not self._passed else "failed" if self._failure else "passed"
+        return f"<HostEvent {state}>"

@@ -1,0 +1,117 @@
+"""Who counts the bytes of a memory that are in use.
+
+Bytes are taken by ordinary calls and given back by finalizers, and a finalizer may run within a
+garbage collection on any thread, also on one that is just inside of this module's lock. Giving back
+therefore takes no lock: it appends to a deque, which is atomic, and whoever next takes or asks
+settles what has come back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from memory._errors import DeviceMemoryError
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What is in use at one moment.
+
+    Attributes:
+        nbytes: Bytes in use.
+        peak_bytes: The most bytes that were ever in use at once.
+        num_blocks: Allocations in use; also counts those of 0 bytes.
+    """
+
+    nbytes: int
+    peak_bytes: int
+    num_blocks: int
+
+
+class Ledger:
+    """The count of one memory's bytes. Thread-safe.
+
+    Attributes:
+        device: Name of the device, for errors.
+        side: Whose memory is counted.
+        limit_bytes: The most that may be in use at once; None for no limit.
+    """
+
+    def __init__(
+        self, device: str, side: Literal["host", "device"], *, limit_bytes: int | None = None
+    ) -> None:
+        self.device = device
+        self.side = side
+        self.limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._given_back: deque[int] = deque()
+        self._nbytes = 0
+        self._peak_bytes = 0
+        self._num_blocks = 0
+        with _ledgers_lock:
+            _ledgers.add(self)
+
+    def take(self, nbytes: int) -> None:
+        """Count a new allocation.
+
+        Raises:
+            DeviceMemoryError: If it would exceed the limit; nothing is counted then.
+        """
+        with self._lock:
+            self._settle()
+            used_bytes = self._nbytes
+            granted = self.limit_bytes is None or used_bytes + nbytes <= self.limit_bytes
+            if granted:
+                self._nbytes += nbytes
+                self._peak_bytes = max(self._peak_bytes, self._nbytes)
+                self._num_blocks += 1
+        if not granted:
+            raise DeviceMemoryError(
+                self.device,
+                requested_bytes=nbytes,
+                used_bytes=used_bytes,
+                limit_bytes=self.limit_bytes,
+            )
+
+    def give_back(self, nbytes: int) -> None:
+        """Count an allocation as freed. Takes no lock, for finalizers."""
+        self._given_back.append(nbytes)
+
+    def balance(self) -> Balance:
+        """Return what is in use now."""
+        with self._lock:
+            self._settle()
+            return Balance(self._nbytes, self._peak_bytes, self._num_blocks)
+
+    def _settle(self) -> None:
+        while self._given_back:
+            self._nbytes -= self._given_back.popleft()
+            self._num_blocks -= 1
+
+
+_ledgers_lock = threading.Lock()
+# A block holds its ledger, so what a dead device has left behind is still to be found here.
+_ledgers: weakref.WeakSet[Ledger] = weakref.WeakSet()
+
+
+def all_ledgers() -> tuple[Ledger, ...]:
+    """Return the ledgers of every device of this process, closed ones that left bytes included."""
+    with _ledgers_lock:
+        return tuple(_ledgers)
+
+
+def _renew_locks() -> None:
+    # A lock that another thread held at the fork is held for ever in the child, which may well go
+    # on to allocate host memory.
+    global _ledgers_lock  # noqa: PLW0603 - as above
+    _ledgers_lock = threading.Lock()
+    for ledger in tuple(_ledgers):
+        ledger._lock = threading.Lock()  # noqa: SLF001 - this module's own class
+
+
+os.register_at_fork(after_in_child=_renew_locks)

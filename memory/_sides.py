@@ -1,0 +1,144 @@
+"""The two sides of some bytes: their allocation, the copies between them, and what is in flight.
+
+This is the part of a SyncedMemory that touches the device. It knows nothing of the head: its owner
+asks for one thing at a time, under a lock, and takes the new head when that has succeeded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from memory._errors import DeviceError, SyncedMemoryError
+from memory._stream_order import order_behind, with_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from memory._device import Device, DeviceBuffer, Event, Stream
+
+
+class Sides:
+    """A host side and a device side of the same size, each allocated when first needed.
+
+    Not thread-safe.
+
+    Attributes:
+        size: Bytes of either side.
+        device: Where the device side is.
+        host: uint8, shape (size,), writable; None until needed.
+        gpu: ``size`` bytes; None until needed.
+        in_flight: The event of the latest copy that is not known to have run.
+        streams: Those that were handed the device side and may still be at work on it.
+    """
+
+    __slots__ = ("device", "gpu", "host", "in_flight", "size", "streams")
+
+    def __init__(self, size: int, device: Device) -> None:
+        self.size = size
+        self.device = device
+        self.host: NDArray[np.uint8] | None = None
+        self.gpu: DeviceBuffer | None = None
+        self.in_flight: Event | None = None
+        self.streams: tuple[Stream, ...] = ()
+
+    def need_host(self) -> NDArray[np.uint8]:
+        """Return the host side; what a new one holds is unspecified."""
+        if self.host is None:
+            self.host = self.device.alloc_host(self.size).array
+        return self.host
+
+    def need_gpu(self) -> DeviceBuffer:
+        """Return the device side; what a new one holds is unspecified."""
+        if self.gpu is None:
+            self.gpu = self.device.alloc_device(self.size)
+        return self.gpu
+
+    def zero_host(self) -> None:
+        """Make the host side zero."""
+        if self.host is None:
+            # The system hands out large blocks as zeros for nothing.
+            self.host = self.device.alloc_host(self.size, zero=True).array
+        else:
+            self.host[:] = 0
+
+    def zero_gpu(self, stream: Stream) -> None:
+        """Let a stream make the device side zero."""
+        self.device.fill(self.need_gpu(), 0, stream=stream)
+
+    def copy_to_host(self) -> None:
+        """Copy the device side to the host side on the current stream, and wait for it."""
+        self.settle()
+        host, gpu, stream = self.need_host(), self.need_gpu(), self.device.current_stream()
+        self._start(lambda: self.device.copy_to_host(host, gpu, stream=stream), stream=stream)
+        self._finish(stream)
+
+    def copy_to_gpu(self, stream: Stream) -> None:
+        """Copy the host side to the device side on a stream, and wait for it."""
+        self.push(stream)
+        self._finish(stream)
+
+    def push(self, stream: Stream) -> None:
+        """Give a stream a copy of the host side to the device side, and do not wait for it."""
+        self.settle()
+        host, gpu = self.need_host(), self.need_gpu()
+        self._start(lambda: self.device.copy_to_device(gpu, host, stream=stream), stream=stream)
+        # Their work is behind the copy's event now.
+        self.streams = ()
+
+    def settle(self) -> None:
+        """Wait until no copy is in flight.
+
+        Raises:
+            DeviceError: The copy failed. It is told once; nothing is in flight afterwards.
+        """
+        if self.in_flight is None:
+            return
+        try:
+            self.in_flight.synchronize()
+        except DeviceError:
+            self.in_flight = None
+            raise
+        # Not in a finally: if Ctrl-C ends the wait, the copy is still in flight.
+        self.in_flight = None
+
+    def has_landed(self) -> bool:
+        """Say whether the copy in flight has passed, well or not, and nobody has been told yet."""
+        return self.in_flight is not None and self.in_flight.done()
+
+    def order(self, stream: Stream) -> None:
+        """Let later work of a stream come after all that is at work on the device side."""
+        if self.in_flight is not None:
+            stream.wait(self.in_flight)
+        order_behind(stream, self.streams)
+
+    def note(self, stream: Stream) -> None:
+        """Take note that a stream is handed the device side."""
+        self.streams = with_stream(self.streams, stream)
+
+    def _start(self, copy: Callable[[], None], *, stream: Stream) -> None:
+        """Give a copy to a stream, behind the others that are at work on the device side."""
+        order_behind(stream, self.streams)
+        copy()
+        try:
+            self.in_flight = stream.record()
+        except BaseException:
+            # Without an event nobody could wait for this copy later.
+            with contextlib.suppress(SyncedMemoryError):
+                stream.synchronize()
+            raise
+
+    def _finish(self, stream: Stream) -> None:
+        """Wait for the copy just given to a stream."""
+        # The stream and not the event, which would leave a failure behind for the stream's next
+        # user to be told.
+        try:
+            stream.synchronize()
+        except DeviceError:
+            if self.has_landed():
+                self.in_flight = None
+            raise
+        self.in_flight = None

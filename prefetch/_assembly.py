@@ -1,0 +1,55 @@
+"""What a prefetcher works with, resolved from a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from memory import Device
+    from prefetch._augment import Augmentation
+    from prefetch._bad_records import BadRecords
+    from prefetch._order import Order
+    from prefetch._source import RecordSource
+    from prefetch._transform import Transform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """What a prefetcher works with, resolved from a configuration.
+
+    Attributes:
+        source: The records; the prefetcher closes it.
+        order: Which record is in which batch.
+        augmentation: The records' random words.
+        transform: What is done to each record.
+        bad_records: What is done about bad ones.
+        device: Where the slots have their memory.
+        owns_device: Whether the prefetcher closes the device.
+        label_dtype: Element type of the labels; None for no labels.
+        num_threads: Reader threads, 1 or more.
+        prefetch: Batches kept ahead of the consumer, 1 or more.
+        max_batches_held: Batches that the consumer may hold at a time, 1 or more.
+    """
+
+    source: RecordSource
+    order: Order
+    augmentation: Augmentation
+    transform: Transform
+    bad_records: BadRecords
+    device: Device
+    owns_device: bool
+    label_dtype: np.dtype[Any] | None
+    num_threads: int
+    prefetch: int
+    max_batches_held: int
+
+    @property
+    def most_rows(self) -> int:
+        """Samples of the largest batch there will be."""
+        order = self.order
+        if order.last_batch == "wrap":
+            return order.batch_size
+        return min(order.batch_size, order.samples_per_epoch)

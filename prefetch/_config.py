@@ -1,0 +1,112 @@
+"""From a YAML file, a mapping or a configuration, and keywords, to one checked configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefetch._config_faults import closest_key, in_file_order, is_within
+from prefetch._config_models import FeedConfig, TransformConfig
+from prefetch._config_values import absolute, plain
+from prefetch._errors import ConfigError, ConfigFault
+
+if TYPE_CHECKING:
+    from prefetch._yaml import YamlDocument
+
+__all__ = ["FeedConfig", "TransformConfig", "load_config"]
+
+
+def load_config(
+    origin: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig, /, **overrides: Any
+) -> FeedConfig:
+    """Return the checked configuration of a feed.
+
+    Args:
+        origin: Path of a YAML file, whose own paths are relative to it; or the same options as a
+            mapping, whose paths are relative to the working directory; or a configuration.
+        **overrides: Options that win over those of ``origin``, their paths relative to the
+            working directory. Mappings (``transform={"crop_size": 24}``) merge key by key.
+
+    Raises:
+        ConfigError: Something is wrong; it lists everything that is, in the order of the file.
+        OSError: The file cannot be read.
+    """
+    lines: Mapping[str, int] = {}
+    faults: list[ConfigFault] = []
+    if isinstance(origin, FeedConfig):
+        if not overrides:
+            return origin
+        name, options = "FeedConfig", plain(origin)
+    elif isinstance(origin, Mapping):
+        name, options = "mapping", plain(origin)
+    else:
+        name = os.fspath(origin)
+        document = _read_file(Path(name))
+        options, lines, faults = document.values, document.lines, list(document.faults)
+    given = plain(overrides)
+    # An option whose value was refused is not missing as well.
+    refused = {fault.key for fault in faults} - options.keys()
+    try:
+        config = FeedConfig(**_merged(options, given))
+    except ConfigError as error:
+        overridden = list(_leaves(given))
+        for fault in error.faults:
+            closest = closest_key(fault.key, lines)
+            if closest is None or any(is_within(fault.key, key) for key in overridden):
+                faults.append(fault)
+            elif fault.key not in refused:
+                faults.append(replace(fault, line=lines[closest]))
+    else:
+        if not faults:
+            return config
+    raise ConfigError(name, in_file_order(faults))
+
+
+def _read_file(path: Path) -> YamlDocument:
+    """Read a YAML file, its relative paths made absolute against its folder."""
+    if path.is_dir():
+        message = "expected a YAML file, found a folder; a database is given as the option source"
+        raise ConfigError(str(path), (ConfigFault("", message),))
+    if path.suffix == ".prototxt":
+        message = "expected a YAML file; a network's definition is opened with open_prototxt"
+        raise ConfigError(str(path), (ConfigFault("", message),))
+    from prefetch._yaml import read_yaml  # noqa: PLC0415 - a mapping needs no ruamel.yaml
+
+    document = read_yaml(path)
+    folder = path.parent.resolve()
+    values = dict(document.values)
+    if "source" in values:
+        values["source"] = _anchored(values["source"], folder)
+    transform = values.get("transform")
+    if isinstance(transform, dict) and "mean_file" in transform:
+        values["transform"] = transform | {"mean_file": _anchored(transform["mean_file"], folder)}
+    return replace(document, values=values)
+
+
+def _anchored(value: object, folder: Path) -> object:
+    if isinstance(value, list):
+        return [_anchored(item, folder) for item in value]
+    # An empty name stays one: it is a fault, and not the folder.
+    return absolute(value, folder) if isinstance(value, str) and value else value
+
+
+def _merged(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(options)
+    for name, value in overrides.items():
+        beneath = merged.get(name)
+        if isinstance(beneath, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merged(beneath, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _leaves(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{group}{name}.")
+        else:
+            yield f"{group}{name}"

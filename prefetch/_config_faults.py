@@ -1,0 +1,181 @@
+"""What is wrong with a configuration, in words that name the option, the value and the cure.
+
+Pydantic finds the faults; its texts name neither the option's place in a file nor the nearest
+valid name, and differ in style from the rest of the package. Each of its errors becomes one
+:class:`~prefetch.ConfigFault` here: *expected ..., found ...*, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from prefetch._errors import ConfigFault
+
+_SHOWN_CHARACTERS = 80
+# By the kinds of errors that the models' types and limits can give.
+_EXPECTED = {
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "greater_than_equal": "{ge} or more",
+    "int_type": "an integer",
+    "less_than_equal": "{le} or less",
+    "model_type": "a mapping of options",
+    "tuple_type": "a list",
+}
+_SPELLINGS_OF_BOOLEANS = frozenset({"true", "false", "on", "off", "yes", "no", "y", "n"})
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """Return the name of an option from its path: ``transform.mean_value[1]``."""
+    name = ""
+    for part in path:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        else:
+            name += f".{part}" if name else part
+    return name
+
+
+def is_within(key: str, ancestor: str) -> bool:
+    """Say whether the option ``key`` is ``ancestor`` or a part of it."""
+    return key == ancestor or key.startswith((f"{ancestor}.", f"{ancestor}["))
+
+
+def closest_key(key: str, keys: Iterable[str]) -> str | None:
+    """Return the innermost of the options that ``key`` is or is a part of, or None."""
+    return max((other for other in keys if is_within(key, other)), key=len, default=None)
+
+
+def in_file_order(faults: Iterable[ConfigFault]) -> tuple[ConfigFault, ...]:
+    """Return the faults by their lines; those without one keep their order, at the end."""
+    return tuple(sorted(faults, key=lambda f: math.inf if f.line is None else f.line))
+
+
+def shown(value: object) -> str:
+    """Return a value as it is written in YAML, with its kind where the look alone would mislead."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (a boolean)"
+    if isinstance(value, int | float):
+        return _shortened(str(value))
+    kinds = ((str, "text"), (Mapping, "a mapping"), (Sequence, "a list"))
+    kind = next((name for base, name in kinds if isinstance(value, base)), None)
+    plain = list(value) if kind == "a list" and isinstance(value, Sequence) else value
+    return f"{_shortened(repr(plain))} ({kind or f'an object of type {type(value).__name__}'})"
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
+
+
+def nearest(word: object, choices: Iterable[str]) -> str | None:
+    """Return the choice that a mistyped word most likely stands for, or None."""
+    by_lower = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(str(word).lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else None
+
+
+def expected_one_of(value: object, choices: Sequence[str]) -> str:
+    """Return the message for a value that is none of the choices."""
+    message = f"expected one of {', '.join(choices)}; found {shown(value)}"
+    guess = nearest(value, choices)
+    return f"{message}; did you mean {guess}?" if guess else message
+
+
+def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[ConfigFault]:
+    """Yield one fault for each of pydantic's errors.
+
+    Args:
+        error: What validation of the model raised.
+        model: The outermost model, whose options and nested options are the valid names.
+    """
+    for found in error.errors(include_url=False):
+        location = found["loc"]
+        key = dotted(location)
+        value = found["input"]
+        match found["type"]:
+            case "extra_forbidden":
+                message = _unknown(location, model)
+            case "missing":
+                field = _model_at(location[:-1], model).model_fields[str(location[-1])]
+                message = f"is missing, and has no default. {field.description}"
+            case "literal_error":
+                message = expected_one_of(value, _choices(location, model))
+            case "value_error":
+                message = str(found["ctx"]["error"])
+            case kind:
+                expected = _EXPECTED.get(kind, kind).format(**found.get("ctx", {}))
+                message = f"expected {expected}, found {shown(value)}{_cure(kind, value)}"
+        yield ConfigFault(key, message)
+
+
+def _cure(kind: str, value: object) -> str:
+    if kind in {"int_type", "float_type"} and isinstance(value, str) and _reads_as_number(value):
+        return "; write the number without quotes"
+    if kind == "int_type" and isinstance(value, float) and value.is_integer():
+        return f"; write {int(value)}"
+    if kind == "tuple_type" and isinstance(value, int | float):
+        return f"; write [{value}]"
+    if kind == "bool_type" and str(value).lower() in _SPELLINGS_OF_BOOLEANS:
+        return "; only true and false, without quotes, are booleans in YAML 1.2"
+    return ""
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _unknown(location: tuple[str | int, ...], model: type[BaseModel]) -> str:
+    """Say which option was meant: one of this name elsewhere, or one here of a similar name."""
+    name = str(location[-1])
+    outer, dot, inner = name.partition(".")
+    here = list(_model_at(location[:-1], model).model_fields)
+    everywhere = list(option_paths(model))
+    guess = next((path for path in everywhere if path.rpartition(".")[2] == name), None)
+    if dot and name in everywhere:
+        guess = f"{outer}: {{{inner}: ...}}"
+    elif guess is None and (similar := nearest(name, here)) is not None:
+        guess = dotted([*location[:-1], similar])
+    if guess is None:
+        return f"is not an option; valid here are {', '.join(here)}"
+    return f"is not an option; did you mean {guess}?"
+
+
+def option_paths(model: type[BaseModel]) -> Iterator[str]:
+    """Yield the dotted name of every option, each group's before its members'."""
+    for name, field in model.model_fields.items():
+        yield name
+        group = group_of(field.annotation)
+        if group is not None:
+            yield from (f"{name}.{inner}" for inner in option_paths(group))
+
+
+def _model_at(location: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:
+    for part in location:
+        model = group_of(model.model_fields[str(part)].annotation) or model
+    return model
+
+
+def group_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a nested group of options, also where the group may be null."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _choices(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str, ...]:
+    annotation = _model_at(location[:-1], model).model_fields[str(location[-1])].annotation
+    return get_args(annotation)

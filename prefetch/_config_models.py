@@ -1,0 +1,275 @@
+"""The configuration of a feed: every option, its default and what it accepts.
+
+The models are frozen and strict. Text is never turned into a number nor a number into a boolean,
+so a quoted ``"1e-3"`` is a fault here and not a surprise in training; unknown options are refused.
+Whatever is wrong is reported at once: faults of single options (pydantic finds them) together
+with options that contradict each other (:mod:`prefetch._config_contradictions`).
+
+The texts of the fields are the documentation: the JSON schema and the README's table are made
+from them (:mod:`prefetch._config_schema`). Importing pydantic takes a third of the time that
+``import prefetch`` may take, so this module is imported at first use.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from prefetch._config_contradictions import contradictions
+from prefetch._config_faults import closest_key, faults_of, is_within
+from prefetch._config_values import Device, OptionalPath, Scale, Sources, Threads, plain
+from prefetch._errors import ConfigError, ConfigFault
+
+logger = logging.getLogger("prefetch")
+
+_LARGEST_SEED = 2**64 - 1
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+    )
+
+
+class SubsetConfig(_Options):
+    """Which records of the databases, taken as one list in key order, are served."""
+
+    start: int | None = Field(
+        default=None, ge=0, description="First record, counted from 0; null: the first of all."
+    )
+    stop: int | None = Field(
+        default=None, ge=0, description="First record no longer served; null: up to the last."
+    )
+
+
+class ShardConfig(_Options):
+    """Which share of every epoch this process serves."""
+
+    rank: int = Field(default=0, ge=0, description="Number of this process, from 0.")
+    world_size: int = Field(default=1, ge=1, description="How many processes share the epoch.")
+    policy: Literal["pad", "drop", "caffe"] = Field(
+        default="pad",
+        description=(
+            "Where the records do not divide by world_size: pad repeats some from the start of "
+            "the order, drop leaves some out, and all ranks have equally many; caffe: Caffe's "
+            "endless stride, which shifts the shards each epoch (with last_batch: wrap)."
+        ),
+    )
+
+
+class TransformConfig(_Options):
+    """How a stored image becomes a row of the batch: crop, mirror, then (pixel - mean) * scale."""
+
+    crop_size: int = Field(
+        default=0,
+        ge=0,
+        description=(
+            "Height and width in pixels of the square cut from each image, at a random place in "
+            "phase train and from the centre in phase test; 0: no crop."
+        ),
+    )
+    mirror: bool = Field(
+        default=False,
+        description="Flip each image left to right with a chance of one half, in either phase.",
+    )
+    scale: Scale = Field(
+        default=1.0,
+        description="Factor after the mean is subtracted: one number, or one a channel.",
+    )
+    mean_value: tuple[float, ...] = Field(
+        default=(), description="Subtracted from every pixel: one number, or one a channel."
+    )
+    mean_file: OptionalPath = Field(
+        default=None,
+        description=(
+            "BlobProto file (.binaryproto) of a mean image as large as the uncropped images, "
+            "subtracted pixel by pixel; not together with mean_value."
+        ),
+    )
+    force_color: bool = Field(
+        default=False, description="Decode encoded images to three channels, grey ones too."
+    )
+    force_gray: bool = Field(default=False, description="Decode encoded images to one channel.")
+    channels: Literal["stored", "rgb", "bgr"] = Field(
+        default="stored",
+        description=(
+            "Order of the channels handed out; stored: as in the record, where encoded images "
+            "are decoded as BGR, as Caffe does."
+        ),
+    )
+    layout: Literal["nchw", "nhwc"] = Field(
+        default="nchw", description="Order of the batch's axes: planes, or interleaved pixels."
+    )
+    dtype: Literal["float32", "float16", "uint8"] = Field(
+        default="float32",
+        description="Type of the batch's values; uint8 takes neither a mean nor a scale.",
+    )
+    where: Literal["auto", "host", "device"] = Field(
+        default="auto",
+        description=(
+            "Where mean and scale are applied; device: after a copy of the raw bytes, a quarter "
+            "of what float32 takes."
+        ),
+    )
+
+
+class FeedConfig(_Options):
+    """Every option of a feed, checked; relative paths are taken from the working directory.
+
+    Attributes are the options of the YAML file, by the same names. ``source`` is a tuple whatever
+    was given, and its paths are absolute.
+
+    Raises:
+        ConfigError: An option is unknown, missing, of the wrong kind or out of range, or options
+            contradict each other; it lists all of that at once.
+
+    Example:
+        >>> FeedConfig(source="digits_lmdb", batch_size=32).transform.crop_size
+        0
+    """
+
+    source: Sources = Field(
+        description=(
+            "LMDB of Datum records: its folder, its data.mdb, or a list of such read in turn; "
+            "relative to this file."
+        ),
+    )
+    subset: SubsetConfig | None = Field(
+        default=None,
+        description="A part of it, as {start: 0, stop: 1000}, for splits; null: all of it.",
+    )
+    batch_size: int = Field(default=64, ge=1, description="Records in a batch, 1 or more.")
+    prefetch: int = Field(
+        default=4,
+        ge=1,
+        description=(
+            "Batches made ready ahead of the consumer; 1 leaves no slack for a batch that takes "
+            "longer than others."
+        ),
+    )
+    threads: Threads = Field(
+        default="auto",
+        description="Background reader threads, 1 or more; auto: as the records and cores need.",
+    )
+    device: Device = Field(
+        default="auto",
+        description=(
+            "Where batches are delivered: cpu, simulated, cuda or cuda:N; auto: a GPU if there "
+            "is one, else cpu."
+        ),
+    )
+    phase: Literal["train", "test"] = Field(
+        default="train", description="train: random crop; test: centre crop."
+    )
+    seed: Annotated[int, Field(ge=0, le=_LARGEST_SEED)] | None = Field(
+        default=0,
+        description="Seed of crops, mirrors and order; null: from the system, and logged.",
+    )
+    rng: Literal["counter", "caffe"] = Field(
+        default="counter",
+        description=(
+            "Random numbers; counter: keyed by seed, epoch and record; caffe: Caffe's own stream, "
+            "number for number (32-bit seeds)."
+        ),
+    )
+    epochs: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Epochs served in all; null: as many as are asked for."
+    )
+    shuffle: bool = Field(default=False, description="Another order of the records every epoch.")
+    last_batch: Literal["partial", "drop", "wrap"] = Field(
+        default="partial",
+        description=(
+            "Where the records do not divide by batch_size: partial serves a smaller last batch, "
+            "drop leaves it out, wrap goes on into the next epoch (Caffe's endless stream)."
+        ),
+    )
+    shard: ShardConfig = Field(
+        default=ShardConfig(), description="The share of one process among several."
+    )
+    transform: TransformConfig = Field(
+        default=TransformConfig(), description="From the stored image to the batch's values."
+    )
+    label_dtype: Literal["int64", "int32", "float32", "float64"] = Field(
+        default="int64", description="Type of the labels; Caffe's is float32."
+    )
+    labels: bool = Field(
+        default=True,
+        description="Produce labels; false is what a network's layer with one top asks for.",
+    )
+    on_bad_record: Literal["raise", "skip"] = Field(
+        default="raise",
+        description="A record that cannot be used: raise an error, or skip to the next good one.",
+    )
+    max_bad_records: int = Field(
+        default=100, ge=0, description="With skip: more bad records than this are an error."
+    )
+    max_batches_held: int = Field(
+        default=16,
+        ge=1,
+        description="Batches that the consumer may keep at once; one more is an error.",
+    )
+    lock: bool = Field(
+        default=False,
+        description=(
+            "Register as an LMDB reader, so that a writer beside the feed is safe; writes "
+            "lock.mdb beside the data."
+        ),
+    )
+
+    def __init__(self, **options: Any) -> None:
+        given: dict[str, Any] = {name: plain(value) for name, value in options.items()}
+        faults: list[ConfigFault] = []
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            faults.extend(faults_of(error, type(self)))
+            # Never to be seen: only to find what the sound options contradict among themselves.
+            super().__init__(**_without(faults, given))
+        keys = list(_keys(given))
+        for found in contradictions(self):
+            # With an option at fault, what contradicts it is unknown until it is put right.
+            if not any(is_within(fault.key, key) for fault in faults for key in found.keys):
+                blamed = next((key for key in found.keys if key in keys), found.keys[0])
+                faults.append(ConfigFault(blamed, found.message))
+        if faults:
+            faults.sort(key=lambda fault: _rank(fault.key, keys))
+            raise ConfigError("FeedConfig", tuple(faults))
+        if self.prefetch == 1:
+            logger.warning(
+                "prefetch is 1: reading overlaps with the consumer, but one slow batch makes it "
+                "wait; 2 or more evens that out"
+            )
+
+
+def _keys(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
+    """Yield the dotted names of the options that were given, in their order."""
+    for name, value in options.items():
+        yield f"{group}{name}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{group}{name}.")
+
+
+def _rank(key: str, keys: Sequence[str]) -> int:
+    closest = closest_key(key, keys)
+    return len(keys) if closest is None else keys.index(closest)
+
+
+def _without(
+    faults: Sequence[ConfigFault], options: Mapping[str, Any], group: str = ""
+) -> dict[str, Any]:
+    """Return the options that no fault names, with a stand-in for a source that one does."""
+    sound: dict[str, Any] = {} if group else {"source": "."}
+    for name, value in options.items():
+        key = f"{group}{name}"
+        if isinstance(value, Mapping) and all(fault.key != key for fault in faults):
+            sound[name] = _without(faults, value, f"{key}.")
+        elif not any(is_within(fault.key, key) for fault in faults):
+            sound[name] = value
+    return sound

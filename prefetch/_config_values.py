@@ -1,0 +1,142 @@
+"""The kinds of values that options take, beyond those that pydantic knows.
+
+Each has one function that accepts or refuses a value, in the words of the package, and its JSON
+schema. Pydantic's own unions would report a fault once for each alternative.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import lmdb
+import numpy as np
+from pydantic import BaseModel, PlainValidator, WithJsonSchema
+
+from prefetch._config_faults import expected_one_of, shown
+
+_DEVICES = ("auto", "cpu", "simulated", "cuda")
+
+
+def plain(value: Any) -> Any:
+    """Return the value with models as mappings, lists as tuples and NumPy's numbers as Python's."""
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(plain(inner) for inner in value)
+    return value
+
+
+def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
+    """Return a path made absolute against an absolute folder.
+
+    Leading ``..`` are taken off against the folder, which is why it must hold no symbolic link;
+    any later ones stay, for what they mean depends on links inside the path.
+    """
+    parts = Path(path).parts
+    while parts[:1] == ("..",):
+        folder, parts = folder.parent, parts[1:]
+    return folder.joinpath(*parts)
+
+
+def _path(value: object) -> Path:
+    if isinstance(value, str | os.PathLike):
+        name = os.fspath(value)
+        if isinstance(name, str) and name and "\0" not in name:
+            return absolute(name, Path.cwd())
+    raise ValueError(f"expected the path of a file or folder, found {shown(value)}")
+
+
+def _optional_path(value: object) -> Path | None:
+    return None if value is None else _path(value)
+
+
+def _sources(value: object) -> tuple[Path | lmdb.Environment, ...]:
+    many = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    sources = tuple(value) if isinstance(value, Sequence) and many else (value,)
+    if not sources:
+        raise ValueError("expected at least one database, found an empty list")
+    return tuple(item if isinstance(item, lmdb.Environment) else _path(item) for item in sources)
+
+
+def _threads(value: object) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise ValueError(f"expected auto, or a number of threads of 1 or more; found {shown(value)}")
+
+
+def _device(value: object) -> Any:
+    if isinstance(value, str):
+        if value in _DEVICES or re.fullmatch(r"cuda:\d+", value):
+            return value
+    elif hasattr(value, "alloc_host") and hasattr(value, "make_stream"):
+        return value
+    raise ValueError(expected_one_of(value, (*_DEVICES, "cuda:N")))
+
+
+def _scale(value: object) -> float | tuple[float, ...]:
+    values = value if isinstance(value, tuple) else (value,)
+    numbers = tuple(number for item in values if (number := _finite(item)) is not None)
+    if not values or len(numbers) < len(values):
+        raise ValueError(f"expected a number, or a list of one a channel; found {shown(value)}")
+    return numbers if isinstance(value, tuple) else numbers[0]
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return None
+
+
+_PATH_SCHEMA: dict[str, Any] = {"type": "string", "minLength": 1}
+
+Sources = Annotated[
+    tuple[Path | lmdb.Environment, ...],
+    PlainValidator(_sources),
+    WithJsonSchema(
+        {"anyOf": [_PATH_SCHEMA, {"type": "array", "items": _PATH_SCHEMA, "minItems": 1}]}
+    ),
+]
+OptionalPath = Annotated[
+    Path | None,
+    PlainValidator(_optional_path),
+    WithJsonSchema({"anyOf": [_PATH_SCHEMA, {"type": "null"}]}),
+]
+Threads = Annotated[
+    int | Literal["auto"],
+    PlainValidator(_threads),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}]}),
+]
+Device = Annotated[
+    Any,
+    PlainValidator(_device),
+    WithJsonSchema(
+        {"anyOf": [{"enum": list(_DEVICES)}, {"type": "string", "pattern": r"^cuda:\d+$"}]}
+    ),
+]
+Scale = Annotated[
+    float | tuple[float, ...],
+    PlainValidator(_scale),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1},
+            ]
+        }
+    ),
+]

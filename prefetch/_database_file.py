@@ -1,0 +1,274 @@
+"""Database files: finding one, telling what it is, and the states committed to it.
+
+All of it is done through ``pread`` on a descriptor of our own, before LMDB maps the file: a mapping
+of a truncated file kills the process at the first touch of what is missing.
+
+The format is version 1 of LMDB (0.9.x), 64-bit little-endian. Its first two pages are the *metas*,
+each the root of one committed state; a commit overwrites the older of them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from prefetch._errors import (
+    DatabaseNotFoundError,
+    DatabaseTruncatedError,
+    SourceError,
+    UnsupportedSourceError,
+)
+
+_PAGE_HEADER_BYTES: Final = 16
+_META_FLAG: Final = 0x08
+_MAGIC: Final = b"\xde\xc0\xef\xbe"
+_VERSION: Final = 1
+
+# A meta page: page header (the flags at byte 10), magic, version, address, map size, the tree of
+# free pages (whose padding is the page size), the tree of records, last page in use, transaction.
+_META: Final = struct.Struct("<10xH4x 4sI16x I44x 4xHHQQ8xQQ QQ")
+_LARGEST_PAGE_BYTES: Final = 65536
+_NO_ROOT: Final = 2**64 - 1
+# LMDB's own limit on the height of a tree.
+_MOST_LEVELS: Final = 32
+
+_LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
+_CONVERT: Final = "convert it to LMDB, with Caffe's own tools or by writing its records anew"
+
+
+class CorruptDatabaseError(SourceError, ValueError):
+    """Raised for a database whose pages contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """One committed state of a database file.
+
+    Attributes:
+        txn_id: Number of the transaction that committed it.
+        page_bytes: Size of a page.
+        last_page: Number of the last page in use.
+        root: Page that the tree of records begins at; None where there are no records.
+        depth: Levels of the tree, leaves included.
+        branch_pages: Pages of the tree that lead to others.
+        leaf_pages: Pages of the tree that hold records.
+        entries: Records.
+        flags: LMDB's flags of the tree, such as 4 for several values a key.
+    """
+
+    txn_id: int
+    page_bytes: int
+    last_page: int
+    root: int | None
+    depth: int
+    branch_pages: int
+    leaf_pages: int
+    entries: int
+    flags: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The least size of a file that holds this state."""
+        return (self.last_page + 1) * self.page_bytes
+
+
+class DatabaseFile:
+    """The data file of an LMDB database, open for reading.
+
+    Thread-safe. Closing the descriptor drops no lock of LMDB's: those are on the lock file.
+
+    Args:
+        path: The database's folder, its ``data.mdb``, or a database that is a single file.
+
+    Attributes:
+        path: Absolute path, as the caller named it: the folder, or the file.
+        data_path: Absolute path of the data file.
+        identity: Device and inode: the same for every path that leads to the file.
+
+    Raises:
+        DatabaseNotFoundError: Nothing is at the path, or a folder without ``data.mdb``.
+        UnsupportedSourceError: Something else is there.
+        DatabaseTruncatedError: The file is shorter than its pages.
+        SourceError: The file cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)  # noqa: PTH100 - Path.absolute keeps the ".."
+        self.data_path = _data_path(self.path)
+        try:
+            self._descriptor = os.open(self.data_path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SourceError(self.path, f"cannot be read: {error.strerror}") from error
+        try:
+            status = os.fstat(self._descriptor)
+            self.identity = (status.st_dev, status.st_ino)
+            _recognise(self.path, os.pread(self._descriptor, 512, 0))
+            self.check_size(self.newest())
+        except BaseException:
+            self.close()
+            raise
+
+    def newest(self) -> Meta:
+        """Return the last committed state.
+
+        Raises:
+            UnsupportedSourceError: The file is no LMDB database, or one of another kind.
+            DatabaseTruncatedError: The file ends before its second page does.
+        """
+        return max(self.metas(), key=lambda meta: meta.txn_id)
+
+    def metas(self) -> tuple[Meta, Meta]:
+        """Return the two committed states that the file keeps.
+
+        One that a writer is replacing at the moment may be torn: take a state only where its
+        numbers equal those that LMDB gives for the transaction.
+
+        Raises:
+            UnsupportedSourceError: The file is no LMDB database, or one of another kind.
+            DatabaseTruncatedError: The file ends before its second page does.
+        """
+        first = self._meta(0)
+        return first, self._meta(first.page_bytes)
+
+    def read(self, num_bytes: int, offset: int) -> bytes:
+        """Return a part of the file, less where the file ends.
+
+        Raises:
+            SourceError: The file cannot be read.
+        """
+        try:
+            return os.pread(self._descriptor, num_bytes, offset)
+        except OSError as error:
+            raise SourceError(self.path, f"cannot be read: {error.strerror}") from error
+
+    def fileno(self) -> int:
+        """Return the descriptor, so that the file can be mapped; it stays this object's."""
+        return self._descriptor
+
+    def check_size(self, meta: Meta) -> None:
+        """Raise where the file is shorter than a state's pages; costs one fstat.
+
+        Raises:
+            DatabaseTruncatedError: The file is shorter.
+        """
+        actual = os.fstat(self._descriptor).st_size
+        if actual < meta.size_bytes:
+            raise DatabaseTruncatedError(
+                self.path, expected_bytes=meta.size_bytes, actual_bytes=actual
+            )
+
+    def close(self) -> None:
+        """Close the descriptor; idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _meta(self, offset: int) -> Meta:
+        page = self.read(_META.size, offset)
+        if len(page) < _META.size:
+            raise DatabaseTruncatedError(
+                self.path, expected_bytes=offset + _META.size, actual_bytes=offset + len(page)
+            )
+        page_flags, magic, version, page_bytes, *tree, last_page, txn_id = _META.unpack(page)
+        flags, depth, branch_pages, leaf_pages, entries, root = tree
+        if magic != _MAGIC or not page_flags & _META_FLAG:
+            raise UnsupportedSourceError(
+                self.path, f"is no LMDB database: there is no meta page at byte {offset}"
+            )
+        if version != _VERSION:
+            raise UnsupportedSourceError(
+                self.path,
+                f"was written in version {version} of LMDB's format, and version {_VERSION} "
+                f"(LMDB 0.9) is read here; dump it with mdb_dump and load it with mdb_load 0.9",
+            )
+        if page_bytes & (page_bytes - 1) or not 256 <= page_bytes <= _LARGEST_PAGE_BYTES:
+            raise CorruptDatabaseError(self.path, f"pages cannot have {page_bytes} bytes")
+        if depth > _MOST_LEVELS or (root == _NO_ROOT) != (entries == 0):
+            raise CorruptDatabaseError(
+                self.path,
+                f"a tree of {depth} levels from page {root} cannot hold {entries} records",
+            )
+        return Meta(
+            txn_id=txn_id,
+            page_bytes=page_bytes,
+            last_page=last_page,
+            root=None if root == _NO_ROOT else root,
+            depth=depth,
+            branch_pages=branch_pages,
+            leaf_pages=leaf_pages,
+            entries=entries,
+            flags=flags,
+        )
+
+
+def _data_path(path: str) -> str:
+    """Return the data file of the database at a path.
+
+    Raises:
+        DatabaseNotFoundError: There is none.
+        UnsupportedSourceError: It is a LevelDB, or neither a file nor a folder.
+        SourceError: The path cannot be looked at.
+    """
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - paths are plain strings here
+        names = sorted(os.listdir(path)) if stat.S_ISDIR(mode) else None  # noqa: PTH208 - as above
+    except (FileNotFoundError, NotADirectoryError):
+        raise DatabaseNotFoundError(path, f"there is nothing here; {_nearest(path)}") from None
+    except OSError as error:
+        raise SourceError(path, f"cannot be read: {error.strerror}") from error
+    if names is not None:
+        return _data_path_in(path, names)
+    if not stat.S_ISREG(mode):
+        raise UnsupportedSourceError(
+            path, "is neither a folder nor a file; give the folder of an LMDB database"
+        )
+    return path
+
+
+def _data_path_in(folder: str, names: list[str]) -> str:
+    if "data.mdb" in names:
+        data = Path(folder, "data.mdb")
+        if not data.is_file():
+            raise UnsupportedSourceError(folder, "data.mdb in it is no file, or leads to none")
+        return str(data)
+    if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names):
+        raise UnsupportedSourceError(folder, f"is a LevelDB, which is not read here; {_CONVERT}")
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    raise DatabaseNotFoundError(
+        folder, f"the folder has no data.mdb; it holds {shown or 'nothing'}"
+    )
+
+
+def _nearest(path: str) -> str:
+    """Say how far along a path something exists."""
+    for parent in Path(path).parents:
+        if parent.is_dir():
+            return f"the nearest folder that exists is {parent}"
+        if parent.exists():
+            return f"{parent} is a file"
+    return "nor does any folder above it exist"
+
+
+def _recognise(path: str, head: bytes) -> None:
+    """Raise unless a file that begins with ``head`` looks like a database that is read here.
+
+    Raises:
+        UnsupportedSourceError: It does not.
+    """
+    if head[_PAGE_HEADER_BYTES : _PAGE_HEADER_BYTES + 4] == _MAGIC:
+        return
+    if not head:
+        reason = "is an empty file (0 bytes): its writer never committed, or a copy failed"
+    elif head.startswith(_LFS_POINTER):
+        reason = "is a Git LFS pointer, not the database itself; fetch it with: git lfs pull"
+    elif head[12:16] == _MAGIC:
+        reason = f"was written by a 32-bit LMDB, whose pages differ; {_CONVERT} on a 64-bit one"
+    elif _MAGIC[::-1] in (head[12:16], head[16:20]):
+        reason = f"was written by a big-endian machine, whose pages differ; {_CONVERT} on this one"
+    else:
+        reason = f"is no LMDB database: the file begins with the bytes {head[:8].hex(' ')}"
+    raise UnsupportedSourceError(path, reason)

@@ -1,0 +1,247 @@
+"""The errors of the feed.
+
+::
+
+    PrefetchError
+    ├── ConfigError                    (ValueError)         the configuration is wrong; lists every fault
+    ├── SourceError
+    │   ├── DatabaseNotFoundError      (FileNotFoundError)  there is no database at the path
+    │   ├── UnsupportedSourceError     (ValueError)         something is there, but nothing that is read here
+    │   ├── EmptyDatabaseError         (ValueError)         a database without records
+    │   ├── DatabaseTruncatedError     (OSError)            the file is shorter than its pages
+    │   ├── DatabaseChangedError       (RuntimeError)       a writer got past the snapshot being read
+    │   └── DatabaseInUseError         (RuntimeError)       other code of this process holds it open
+    ├── RecordError                    (ValueError)         one record is bad; says which
+    ├── TooManyBadRecordsError         (ValueError)         more bad records than the configuration allows
+    ├── BatchesHeldError               (RuntimeError)       the consumer holds as many batches as it may
+    ├── BatchReleasedError             (RuntimeError)       an accessor of a batch that was given back
+    ├── LabelsNotProducedError         (AttributeError)     a layer with one top makes no labels
+    ├── StaleIteratorError             (RuntimeError)       a newer iterator of the feed has taken over
+    ├── EpochsExhaustedError           (RuntimeError)       every configured epoch has been served
+    └── FeedClosedError                (RuntimeError)       the feed is closed
+
+Each inherits the built-in that a caller would expect, says what was expected and what was found,
+and carries the same facts as attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class PrefetchError(Exception):
+    """Root of everything that this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFault:
+    """One thing wrong with a configuration.
+
+    Attributes:
+        key: Dotted path of the option, such as ``transform.crop_size``; empty for the whole file.
+        message: What is wrong, what was found and what would be right.
+        line: Line in the YAML or prototxt file, counted from 1; None for a mapping.
+    """
+
+    key: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line is not None else ""
+        name = f"{self.key}: " if self.key else ""
+        return f"{where}{name}{self.message}"
+
+
+class ConfigError(PrefetchError, ValueError):
+    """Raised for a configuration that cannot be used, with every fault found in it.
+
+    Attributes:
+        origin: The file, or a word such as ``mapping`` where there is none.
+        faults: All of the faults, in the order of the file.
+    """
+
+    def __init__(self, origin: str, faults: tuple[ConfigFault, ...]) -> None:
+        self.origin = origin
+        self.faults = faults
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        lines = "".join(f"\n  {fault}" for fault in faults)
+        super().__init__(f"{origin}: {count} in the configuration{lines}")
+
+
+class SourceError(PrefetchError):
+    """Root of what can be wrong with a database as a whole.
+
+    Attributes:
+        path: Absolute path of the database, as the caller named it.
+    """
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {message}")
+
+
+class DatabaseNotFoundError(SourceError, FileNotFoundError):
+    """Raised where there is no database at the path; nothing is created there."""
+
+
+class UnsupportedSourceError(SourceError, ValueError):
+    """Raised for a file or layer that is of a kind not read here, with what to do instead."""
+
+
+class EmptyDatabaseError(SourceError, ValueError):
+    """Raised for a database, or a subset of one, that holds no record."""
+
+
+class DatabaseTruncatedError(SourceError, OSError):
+    """Raised for a file shorter than its pages; touching the missing part would kill the process.
+
+    Attributes:
+        expected_bytes: The least size that the database's own header promises.
+        actual_bytes: The size of the file.
+    """
+
+    def __init__(self, path: str, *, expected_bytes: int, actual_bytes: int) -> None:
+        self.expected_bytes = expected_bytes
+        self.actual_bytes = actual_bytes
+        super().__init__(
+            path,
+            f"the file is truncated: its pages take {expected_bytes} bytes, "
+            f"the file has {actual_bytes} bytes; copy it again from its origin",
+        )
+
+
+class DatabaseChangedError(SourceError, RuntimeError):
+    """Raised when a writer has committed so often that pages being read may have been reused.
+
+    Attributes:
+        snapshot_txn: Transaction id of the snapshot that the feed reads.
+        last_txn: Transaction id of the newest commit.
+    """
+
+    def __init__(self, path: str, *, snapshot_txn: int, last_txn: int) -> None:
+        self.snapshot_txn = snapshot_txn
+        self.last_txn = last_txn
+        super().__init__(
+            path,
+            f"the database was written to while it was read without a lock: the feed reads "
+            f"transaction {snapshot_txn}, the newest is {last_txn}; open it again when the writer "
+            f"has ended, or set lock: true",
+        )
+
+
+class DatabaseInUseError(SourceError, RuntimeError):
+    """Raised where other code of this process holds the same file open through lmdb."""
+
+
+class RecordError(PrefetchError, ValueError):
+    """Raised for a record that cannot be used.
+
+    Attributes:
+        database: Absolute path of the database.
+        record: Index of the record in key order, counted from 0 within its database.
+        key: The record's key; None where it could not be read.
+        batch: Number of the batch in its epoch, counted from 0; None outside of a feed.
+        stage: ``read``, ``parse``, ``validate``, ``decode`` or ``transform``.
+        reason: What is wrong with it, in words.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        database: str,
+        record: int,
+        key: bytes | None,
+        stage: str,
+        batch: int | None = None,
+    ) -> None:
+        self.database = database
+        self.record = record
+        self.key = key
+        self.batch = batch
+        self.stage = stage
+        self.reason = reason
+        shown_key = "unknown" if key is None else repr(key.decode("utf-8", "backslashreplace"))
+        in_batch = "" if batch is None else f", batch {batch}"
+        super().__init__(
+            f"{database}: record {record}, key {shown_key}{in_batch}, stage {stage}: {reason}"
+        )
+
+
+class TooManyBadRecordsError(PrefetchError, ValueError):
+    """Raised when more records were bad than ``max_bad_records`` allows.
+
+    Attributes:
+        num_bad: How many different bad records were met.
+        max_bad_records: How many the configuration allows.
+        last: The error of the last of them.
+    """
+
+    def __init__(self, *, num_bad: int, max_bad_records: int, last: RecordError) -> None:
+        self.num_bad = num_bad
+        self.max_bad_records = max_bad_records
+        super().__init__(
+            f"{num_bad} bad records, and max_bad_records allows {max_bad_records}; "
+            f"the last of them: {last}"
+        )
+        self.last = last
+
+
+class BatchesHeldError(PrefetchError, RuntimeError):
+    """Raised by next() when the consumer holds as many batches as it may; recoverable.
+
+    Release one (drop every reference to its arrays) and call next() again: the same batch is
+    served then.
+
+    Attributes:
+        num_held: How many batches the consumer holds.
+        max_batches_held: How many the configuration allows.
+        batches: (epoch, number) of each of them.
+    """
+
+    def __init__(self, *, max_batches_held: int, batches: tuple[tuple[int, int], ...]) -> None:
+        self.num_held = len(batches)
+        self.max_batches_held = max_batches_held
+        self.batches = batches
+        named = ", ".join(f"epoch {epoch} batch {number}" for epoch, number in batches)
+        super().__init__(
+            f"the consumer holds {len(batches)} batches and max_batches_held is "
+            f"{max_batches_held}; still referenced are {named}: drop them or copy what is kept, "
+            f"then call next() again, or raise max_batches_held"
+        )
+
+
+class BatchReleasedError(PrefetchError, RuntimeError):
+    """Raised by the accessors of a batch after its release()."""
+
+
+class LabelsNotProducedError(PrefetchError, AttributeError):
+    """Raised by ``batch.label`` where the layer has one top only: Caffe makes no labels then."""
+
+
+class StaleIteratorError(PrefetchError, RuntimeError):
+    """Raised by next() of an iterator after a newer iterator of the same feed has started."""
+
+
+class EpochsExhaustedError(PrefetchError, RuntimeError):
+    """Raised by a further ``for`` after every epoch that the configuration names.
+
+    Attributes:
+        epochs: How many epochs were configured, and served.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+        super().__init__(
+            f"all {epochs} configured epochs have been served; "
+            f"raise epochs, or leave it null for as many as are asked for"
+        )
+
+
+class FeedClosedError(PrefetchError, RuntimeError):
+    """Raised when a closed feed is asked for batches."""
+
+
+class PrefetchWarning(UserWarning):
+    """Something that works, but hardly as meant: an option without effect, an epoch of nothing."""

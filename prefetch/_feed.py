@@ -1,0 +1,221 @@
+"""The public feed and its two iterators: thin shells around a prefetcher.
+
+The threads hold the prefetcher and never the feed, so that a feed nobody holds is collected; the
+iterators hold the feed, so that ``for batch in prefetch.open(...)`` keeps it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from prefetch._delivery import Claim, EndOfEpoch
+from prefetch._errors import (
+    BatchesHeldError,
+    EpochsExhaustedError,
+    PrefetchWarning,
+    StaleIteratorError,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from memory import Device
+    from prefetch._batch import Batch
+    from prefetch._config import FeedConfig
+    from prefetch._prefetcher import Prefetcher
+    from prefetch._stats import FeedStats
+
+# After these the feed is as it was; after any other error of a batch it is closed.
+_HARMLESS = (BatchesHeldError, EpochsExhaustedError, StaleIteratorError)
+
+
+class Feed:
+    """Batches of a database, prepared by background threads ahead of the loop.
+
+    Made by `prefetch.open` and `prefetch.open_prototxt`. Each ``for`` over it serves one epoch and
+    the next ``for`` the next one; reading ahead does not stop in between. With
+    ``last_batch: wrap`` it is one endless stream, and a new ``for`` goes on with the next batch.
+    It serves one iterator at a time: a newer one ends an older one. The threads start with the
+    first batch that is asked for. Safe to use, and to close, from any thread of the process that
+    opened it.
+
+    Args:
+        config: The resolved configuration.
+        prefetcher: What does the work.
+
+    Attributes:
+        config: The resolved configuration.
+
+    Example:
+        >>> import prefetch, prefetch.testing
+        >>> with prefetch.testing.example_database() as path:
+        ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+        ...         print(len(feed), [len(batch) for batch in feed])
+        2 [6, 4]
+    """
+
+    def __init__(self, config: FeedConfig, prefetcher: Prefetcher) -> None:
+        self.config = config
+        self._prefetcher = prefetcher
+        self._warned_empty = False
+
+    def __iter__(self) -> FeedIterator:
+        """Return an iterator over an epoch; nothing happens until its first next()."""
+        return FeedIterator(self)
+
+    def __aiter__(self) -> AsyncFeedIterator:
+        """Return an asynchronous iterator over an epoch; it never blocks the event loop."""
+        return AsyncFeedIterator(self)
+
+    def __len__(self) -> int:
+        """Return the number of batches in a whole epoch.
+
+        Raises:
+            TypeError: With ``last_batch: wrap``, which has no epochs.
+        """
+        return self._prefetcher.assembly.order.batches_per_epoch
+
+    @property
+    def num_records(self) -> int:
+        """Records in the source, after ``subset``."""
+        return self._prefetcher.assembly.order.num_records
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the batch served last; after an epoch's end, that of the next; from 0."""
+        return self._prefetcher.epoch
+
+    @property
+    def device(self) -> Device:
+        """Where the batches are pushed."""
+        return self._prefetcher.assembly.device
+
+    @property
+    def closed(self) -> bool:
+        """Whether the feed is closed: by `close`, or by an error."""
+        return self._prefetcher.closed
+
+    def stats(self) -> FeedStats:
+        """Return a snapshot of what the feed has counted; works on a closed feed too."""
+        return self._prefetcher.stats()
+
+    def close(self) -> None:
+        """Stop and join the threads and close the database; idempotent, from any thread.
+
+        Waits for the parts of batches that are being read, interrupts every other wait, here and
+        in next(). Batches that the consumer holds stay valid.
+        """
+        self._prefetcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        stats = self.stats()
+        state = "closed" if self.closed else f"epoch={self.epoch}"
+        return (
+            f"<Feed {state} records={self.num_records} batches={stats.batches} "
+            f"ready={stats.slots_ready}/{stats.slots} threads={stats.threads} "
+            f"device={stats.device}>"
+        )
+
+    def _note_end(self) -> None:
+        """Warn, once, after an epoch that had nothing in it."""
+        order = self._prefetcher.assembly.order
+        if self._warned_empty or order.last_batch == "wrap" or order.batches_per_epoch:
+            return
+        self._warned_empty = True
+        warnings.warn(
+            f"an epoch has no batch at all: {order.num_records} records, batch_size "
+            f"{order.batch_size}, world_size {order.world_size}, last_batch {order.last_batch}, "
+            f"shard.policy {order.policy}; lower batch_size, or use last_batch: partial",
+            PrefetchWarning,
+            stacklevel=3,
+        )
+
+    def __del__(self) -> None:
+        prefetcher = getattr(self, "_prefetcher", None)
+        if prefetcher is None or prefetcher.closed:
+            return
+        prefetcher.request_stop()
+        warnings.warn(
+            "a feed was collected while it was open; close() it, or use it in a with statement",
+            ResourceWarning,
+            source=self,
+            stacklevel=2,
+        )
+
+
+class FeedIterator:
+    """Serves one epoch of a feed, or its endless stream; made by ``iter(feed)``."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._claim = Claim()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        """Return the next batch; blocks until it is ready.
+
+        Raises:
+            StopIteration: The epoch is over.
+            StaleIteratorError: A newer iterator of the feed has started.
+            EpochsExhaustedError: Every configured epoch has been served.
+            BatchesHeldError: The consumer holds as many batches as it may; try again after letting
+                one go.
+            FeedClosedError: The feed is closed.
+            PrefetchError: What went wrong in this batch; the feed is closed then.
+        """
+        prefetcher = self._feed._prefetcher  # noqa: SLF001 - the feed's own iterator
+        try:
+            return prefetcher.take(self._claim)
+        except EndOfEpoch:
+            self._feed._note_end()  # noqa: SLF001
+            raise StopIteration from None
+        except Exception as error:
+            if not isinstance(error, _HARMLESS):
+                prefetcher.close()
+            raise
+
+
+class AsyncFeedIterator:
+    """Serves one epoch of a feed without blocking the event loop; made by ``aiter(feed)``."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._claim = Claim()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        """Return the next batch; raises as `FeedIterator` does.
+
+        A wait that is cancelled takes no batch.
+
+        Raises:
+            StopAsyncIteration: The epoch is over.
+        """
+        prefetcher = self._feed._prefetcher  # noqa: SLF001 - the feed's own iterator
+        try:
+            return await prefetcher.take_async(self._claim)
+        except EndOfEpoch:
+            self._feed._note_end()  # noqa: SLF001
+            raise StopAsyncIteration from None
+        except Exception as error:
+            if not isinstance(error, _HARMLESS):
+                prefetcher.request_stop()
+                await prefetcher.join_async()
+            raise

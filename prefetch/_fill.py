@@ -1,0 +1,173 @@
+"""Filling parts of batches: from records in a database to rows of a slot.
+
+A bad record is an error, or its place takes the next good record of the epoch's order (cyclic):
+places never move. Under ``rng: counter`` the substitute has its own random words, under ``caffe``
+those of the place, so that the stream goes on as Caffe's would.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prefetch._augment import CounterAugmentation
+from prefetch._batch import PackedKeys
+from prefetch._errors import RecordError, TooManyBadRecordsError
+from prefetch._faults import Fault
+from prefetch._transform import RecordTransformer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from prefetch._assembly import Assembly
+    from prefetch._order import PlannedBatch
+    from prefetch._schedule import Part
+    from prefetch._slot import Slot
+    from prefetch._source import Records
+
+
+class Filler:
+    """Fills parts for one reader thread; owns what is not shared. Not thread-safe.
+
+    Args:
+        assembly: The source, the order and the transformation.
+    """
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._source = assembly.source
+        self._transformer = RecordTransformer(assembly.transform)
+        self._reader = assembly.source.reader()
+
+    def close(self) -> None:
+        """Close the reader of the database; idempotent."""
+        self._reader.close()
+
+    def first_shape(self, slot: Slot) -> tuple[int, ...]:
+        """Return the sample shape of a slot's batch: that of the first record it will hold.
+
+        Raises:
+            RecordError: The record is bad, and bad records are not replaced.
+            TooManyBadRecordsError: More records are bad than allowed, or all are.
+        """
+        planned = _planned(slot)
+        with self._records(slot, slice(0, 1)) as records:
+            found = self._transformer.sample_shape(records.values[0])
+            key = bytes(records.keys[0])
+        if not isinstance(found, Fault):
+            return found
+        self._note(found, int(planned.records[0]), key, planned)
+        for record in self._substitutes(planned, 0):
+            with self._fetched(np.array([record])) as records:
+                found = self._transformer.sample_shape(records.values[0])
+                key = bytes(records.keys[0])
+            if not isinstance(found, Fault):
+                return found
+            last = self._note(found, record, key, planned)
+        raise self._all_bad(last)
+
+    def fill(self, part: Part) -> None:
+        """Fill the part's rows, labels, indices and keys.
+
+        Raises:
+            RecordError: A record is bad, and bad records are not replaced.
+            TooManyBadRecordsError: More records are bad than allowed, or all are.
+            DatabaseChangedError: A writer has got past the snapshot; what was read proves nothing.
+        """
+        slot = part.slot
+        assert slot.words is not None
+        rows = slice(part.start, part.stop)
+        with self._records(slot, rows) as records:
+            faults = self._write(slot, rows, records, slot.words[rows])
+            keys = PackedKeys.pack(records.keys)
+        self._source.check()
+        for fault in sorted(faults, key=lambda fault: fault.position):
+            bad_key = keys.unpack()[fault.position]
+            good_key = self._substitute(slot, part.start + fault.position, fault, bad_key)
+            keys = keys.replace(fault.position, good_key)
+        slot.keys[part.number] = keys
+
+    def _write(
+        self, slot: Slot, rows: slice, records: Records, words: npt.NDArray[np.uint32]
+    ) -> list[Fault]:
+        assert slot.data is not None
+        labels = None if slot.labels is None else slot.labels[rows]
+        return self._transformer.fill(records.values, words, slot.data[rows], labels)
+
+    def _substitute(self, slot: Slot, position: int, fault: Fault, key: bytes) -> bytes:
+        """Put the next good record in the place of a bad one; return its key."""
+        planned = _planned(slot)
+        assert slot.indices is not None
+        row = slice(position, position + 1)
+        last = self._note(fault, int(planned.records[position]), key, planned)
+        for record in self._substitutes(planned, position):
+            with self._fetched(np.array([record])) as records:
+                faults = self._write(slot, row, records, self._words(slot, position, record))
+                key = bytes(records.keys[0])
+            self._source.check()
+            if not faults:
+                slot.indices[position] = record
+                return key
+            last = self._note(faults[0], record, key, planned)
+        raise self._all_bad(last)
+
+    def _substitutes(self, planned: PlannedBatch, position: int) -> Iterator[int]:
+        """Yield the records of the places behind a place, once around the epoch's order."""
+        order = self._assembly.order
+        epoch = planned.epochs[position : position + 1]
+        place = planned.places[position : position + 1]
+        for step in range(1, order.num_records):
+            yield int(order.record_at(epoch, place + step)[0])
+
+    def _words(self, slot: Slot, position: int, record: int) -> npt.NDArray[np.uint32]:
+        augmentation = self._assembly.augmentation
+        if isinstance(augmentation, CounterAugmentation):
+            epoch = _planned(slot).epochs[position : position + 1]
+            return augmentation.words_at(epoch, np.array([record]))
+        assert slot.words is not None
+        return slot.words[position : position + 1]
+
+    @contextmanager
+    def _records(self, slot: Slot, rows: slice) -> Iterator[Records]:
+        """Give the records of some rows: those walked for the slot, or fetched here."""
+        if slot.records is not None:
+            yield slot.records[rows]
+        else:
+            with self._fetched(_planned(slot).records[rows]) as records:
+                yield records
+
+    @contextmanager
+    def _fetched(self, indices: npt.NDArray[np.int64]) -> Iterator[Records]:
+        records = self._reader.fetch(indices)
+        try:
+            yield records
+        finally:
+            records.release()
+
+    def _note(self, fault: Fault, record: int, key: bytes, planned: PlannedBatch) -> RecordError:
+        """Count a bad record; raises unless it is to be replaced."""
+        self._source.check()  # bytes of a changed database prove nothing
+        database, index, _ = self._source.describe(record)
+        error = RecordError(
+            fault.message(),
+            database=database,
+            record=index,
+            key=key,
+            batch=planned.number,
+            stage=fault.stage,
+        )
+        self._assembly.bad_records.note(record, error, kind=fault.reason.name)
+        return error
+
+    def _all_bad(self, last: RecordError) -> TooManyBadRecordsError:
+        num = self._assembly.order.num_records
+        return TooManyBadRecordsError(num_bad=num, max_bad_records=num - 1, last=last)
+
+
+def _planned(slot: Slot) -> PlannedBatch:
+    assert slot.planned is not None
+    return slot.planned

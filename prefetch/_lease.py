@@ -1,0 +1,106 @@
+"""Ownership of a batch's memory, as an object.
+
+A lease stands for one filling of one slot. Whatever reaches the consumer - arrays, slices of
+them, DLPack capsules, Blobs, device buffers - refers to the lease, so that the slot comes back
+exactly when the last of them is gone, and never while one is in use.
+
+Invariants:
+
+* The base of every exported host array is a `HostExport`, which is no ndarray. NumPy collapses
+  chains of ndarray bases, so a finalizer on the array handed out would fire while its slices live.
+* `Lease.__del__` may run inside garbage collection, on a thread that holds any lock. It therefore
+  takes none and makes no device call: it puts the slot on a SimpleQueue, whose put is reentrant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+    import numpy.typing as npt
+
+    from memory import DeviceBuffer, HostBuffer, Stream
+    from prefetch._slot import Slot
+
+
+class Lease:
+    """The hold of one batch on its slot; puts the slot on ``returns`` when it is collected."""
+
+    __slots__ = ("__weakref__", "_returns", "_slot")
+
+    def __init__(self, slot: Slot, returns: SimpleQueue[Any]) -> None:
+        self._slot = slot
+        self._returns = returns
+
+    def note_use(self, stream: Stream) -> None:
+        """Remember that work on ``stream`` may use the slot's device memory."""
+        self._slot.note_use(stream)
+
+    def __del__(self) -> None:
+        self._returns.put(self._slot)
+
+
+class HostExport:
+    """The base of the arrays over a slot's host memory; keeps the buffer and the lease alive."""
+
+    __slots__ = ("__array_interface__", "_buffer", "_lease")
+
+    def __init__(
+        self,
+        buffer: HostBuffer,
+        lease: Lease,
+        *,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._buffer = buffer
+        self._lease = lease
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": dtype.str,
+            "version": 3,
+        }
+
+
+class DeviceHold:
+    """The owner of the device buffers over a slot; keeps the allocation and the lease alive."""
+
+    __slots__ = ("_allocation", "_lease")
+
+    def __init__(self, allocation: DeviceBuffer, lease: Lease) -> None:
+        self._allocation = allocation
+        self._lease = lease
+
+    def note_use(self, stream: Stream) -> None:
+        """Pass on to the lease that ``stream`` was handed the memory."""
+        self._lease.note_use(stream)
+
+
+def export_array(
+    buffer: HostBuffer,
+    lease: Lease,
+    *,
+    address: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> npt.NDArray[Any]:
+    """Return a writable C-contiguous array over the start of ``buffer`` that holds ``lease``.
+
+    Args:
+        buffer: The slot's host memory.
+        lease: What the array, and every view of it, keeps alive.
+        address: Address of the buffer's first byte.
+        shape: Shape of the array; its bytes must fit into the buffer.
+        dtype: Element type of the array.
+
+    Returns:
+        The array; its base is a `HostExport`.
+    """
+    export = HostExport(buffer, lease, address=address, shape=shape, dtype=dtype)
+    return np.asarray(export)

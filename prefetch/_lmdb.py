@@ -1,0 +1,188 @@
+"""LMDB environments, shared by the whole process.
+
+LMDB forbids a process to open a file twice, and py-lmdb refuses it, whatever the path. So there is
+one environment a file (device and inode) in this process, counted by those who hold it. A program
+that has the file open itself passes its own ``lmdb.Environment``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from prefetch._database_file import CorruptDatabaseError
+from prefetch._errors import DatabaseInUseError, SourceError
+
+if TYPE_CHECKING:
+    from prefetch._database_file import DatabaseFile
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+_environments: dict[tuple[int, int], SharedEnvironment] = {}
+_released: SimpleQueue[SharedEnvironment] = SimpleQueue()
+
+
+@dataclass(slots=True, eq=False)
+class SharedEnvironment:
+    """The process's environment of one file.
+
+    Attributes:
+        environment: The environment itself.
+        identity: Device and inode of the file.
+        owned: Whether it was opened here, and so is closed here.
+        num_holds: How many hold it.
+    """
+
+    environment: lmdb.Environment
+    identity: tuple[int, int]
+    owned: bool
+    num_holds: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is usable: its owner may have closed a foreign one."""
+        try:
+            self.environment.info()
+        except lmdb.Error:
+            return False
+        return True
+
+
+def hold_file(
+    file: DatabaseFile, foreign: lmdb.Environment | None = None, *, lock: bool = False
+) -> SharedEnvironment:
+    """Open a file's environment, or find it open, and hold it until ``release``.
+
+    Thread-safe. Creates nothing, except for the lock file with ``lock``.
+
+    Args:
+        file: The database.
+        foreign: The caller's own environment of the file, to be used as it is, never closed.
+        lock: Whether to register as a reader in the lock file. Where the folder cannot be written
+            to, the database is opened without, which is logged.
+
+    Raises:
+        DatabaseInUseError: The process has the file open otherwise.
+        SourceError: LMDB cannot open the file.
+    """
+    try:
+        with _lock:
+            _drop_released()
+            shared = _environments.get(file.identity)
+            if shared is None or not shared.is_open:
+                environment = _open(file, lock=lock) if foreign is None else foreign
+                shared = SharedEnvironment(environment, file.identity, owned=foreign is None)
+                _environments[file.identity] = shared
+            elif foreign is not None and shared.environment is not foreign:
+                raise DatabaseInUseError(
+                    file.path, "is open through another environment than the one passed"
+                )
+            elif lock and not shared.environment.flags()["lock"]:
+                raise DatabaseInUseError(
+                    file.path,
+                    "is being read without a lock by this process; use the same lock for both",
+                )
+            shared.num_holds += 1
+            return shared
+    finally:
+        _settle()
+
+
+def hold_again(shared: SharedEnvironment) -> None:
+    """Hold an environment that the caller holds already once more."""
+    with _lock:
+        shared.num_holds += 1
+    _settle()
+
+
+def release(shared: SharedEnvironment) -> None:
+    """Give one hold back; the last one closes the environment, if it was opened here.
+
+    Waits for no lock, so that a finalizer may call it on any thread. Where another thread is
+    opening a database at the moment, that thread closes the environment instead.
+    """
+    _released.put(shared)
+    _settle()
+
+
+def _settle() -> None:
+    """Drop what was released, unless another thread is about to."""
+    # Whoever holds the lock comes here after letting go of it, so nothing stays in the queue.
+    while not _released.empty() and _lock.acquire(blocking=False):
+        try:
+            _drop_released()
+        finally:
+            _lock.release()
+
+
+def _drop_released() -> None:
+    """Take the released holds away, with the lock held."""
+    while True:
+        try:
+            shared = _released.get_nowait()
+        except Empty:
+            return
+        shared.num_holds -= 1
+        if shared.num_holds == 0:
+            if _environments.get(shared.identity) is shared:
+                del _environments[shared.identity]
+            if shared.owned:
+                shared.environment.close()
+
+
+def source_error(path: str, error: lmdb.Error) -> SourceError:
+    """Return this package's error for one of LMDB's."""
+    if isinstance(error, lmdb.MapResizedError):
+        return DatabaseInUseError(
+            path,
+            "a writer has let it grow past what this process has mapped of it; "
+            "close what reads it here and open it again",
+        )
+    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
+        return CorruptDatabaseError(path, f"is damaged, says LMDB: {error}")
+    return SourceError(path, f"LMDB cannot read it: {error}")
+
+
+def _open(file: DatabaseFile, *, lock: bool) -> lmdb.Environment:
+    path, is_folder = (file.data_path, False) if not lock else _locked_path(file.data_path)
+    try:
+        return lmdb.open(
+            path,
+            subdir=is_folder,
+            lock=lock,
+            readonly=True,
+            create=False,
+            # No more address space than the file's pages, whatever map its writer had.
+            map_size=file.newest().size_bytes,
+        )
+    except lmdb.Error as error:
+        if lock and isinstance(error, lmdb.ReadonlyError):
+            logger.warning("%s: the folder cannot be written to, reading without a lock", path)
+            return _open(file, lock=False)
+        if "already open" in str(error):
+            raise DatabaseInUseError(
+                file.path,
+                "other code of this process has it open through lmdb; "
+                "pass that lmdb.Environment as the source, or close it",
+            ) from error
+        raise source_error(file.path, error) from error
+
+
+def _locked_path(data_path: str) -> tuple[str, bool]:
+    """Return the path that leads LMDB to a file's own lock file, and whether it is a folder.
+
+    A writer's lock file is ``lock.mdb`` beside ``data.mdb``, or ``NAME-lock`` beside a single file,
+    in the folder where the file itself is.
+    """
+    real = os.path.realpath(data_path)
+    folder, name = os.path.split(real)
+    if name == "data.mdb" and not os.path.exists(f"{real}-lock"):  # noqa: PTH110 - a plain string
+        return folder, True
+    return real, False

@@ -1,0 +1,98 @@
+"""Mean files: the mean image of a data set, as Caffe's compute_image_mean or NumPy wrote it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from prefetch._errors import ConfigError, ConfigFault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_LEGACY_DIMENSIONS = ("num", "channels", "height", "width")
+
+
+def load_mean(path: Path) -> NDArray[np.float32]:
+    """Read a mean image.
+
+    Args:
+        path: A ``.npy`` file, or else a binary BlobProto, whose shape may be in the legacy
+            fields (they win where any of them is set, as in Caffe) or in ``shape``, and whose
+            values may be floats or doubles (those win where there are any). The shape is
+            (channels, height, width), or (1, channels, height, width).
+
+    Returns:
+        float32 (channels, height, width), C-contiguous, channels in the order of the records that
+        it was made from.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no mean image.
+    """
+    try:
+        values = _load_npy(path) if path.suffix == ".npy" else _load_blob(path)
+    except OSError as error:
+        _refuse(path, f"the mean file cannot be read: {error.strerror or error}")
+    shape = values.shape[1:] if values.ndim == 4 and values.shape[0] == 1 else values.shape
+    if len(shape) != 3 or 0 in shape:
+        _refuse(
+            path,
+            "expected a mean of shape channels x height x width, or 1 x channels x height x "
+            f"width; found {_shown(values.shape)}; a mean of one value a channel goes into "
+            "mean_value",
+        )
+    with np.errstate(over="ignore"):
+        mean = np.ascontiguousarray(values.reshape(shape), np.float32)
+    num_bad = mean.size - np.count_nonzero(np.isfinite(mean))
+    if num_bad:
+        _refuse(path, f"{num_bad} of the mean's {mean.size} values are no finite float32 numbers")
+    return mean
+
+
+def _load_npy(path: Path) -> NDArray[Any]:
+    with path.open("rb") as file:
+        try:
+            values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        except ValueError as error:
+            _refuse(path, f"the file ends in .npy, but is no NumPy array: {error}")
+    if values.dtype.kind not in "fiu":
+        _refuse(path, f"expected a mean of numbers, found elements of type {values.dtype}")
+    return values
+
+
+def _load_blob(path: Path) -> NDArray[Any]:
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 (as below)
+
+    from prefetch.caffe import BlobProto  # noqa: PLC0415 (protobuf takes 40 ms; few feeds need it)
+
+    blob = BlobProto()
+    try:
+        blob.ParseFromString(path.read_bytes())
+    except DecodeError:
+        _refuse(path, "the file is no BlobProto (.binaryproto), and does not end in .npy either")
+    shape = tuple(blob.shape.dim)
+    if any(blob.HasField(name) for name in _LEGACY_DIMENSIONS):
+        shape = tuple(getattr(blob, name) for name in _LEGACY_DIMENSIONS)
+    values = np.array(blob.double_data or blob.data, np.float64 if blob.double_data else np.float32)
+    if values.size == 0:
+        _refuse(path, "the file holds no values; it is no mean file, or was cut")
+    if min(shape, default=0) < 0 or values.size != math.prod(shape):
+        _refuse(
+            path,
+            f"the mean's shape is {_shown(shape)}, but the file holds {values.size} values; "
+            "it was cut, or is no mean file",
+        )
+    return values.reshape(shape)
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "that of a single value"
+
+
+def _refuse(path: Path, message: str) -> NoReturn:
+    raise ConfigError(str(path), (ConfigFault("transform.mean_file", message),)) from None

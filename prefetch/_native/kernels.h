@@ -1,0 +1,193 @@
+/* What the kernels are made of: records in, rows of a batch out, and nothing of Python.
+ *
+ * The contract is that of prefetch/_reference.py, to the bit and to the last number of a fault;
+ * what is checked in which order, and why, stands there. Here it is only done without the GIL.
+ *
+ * Rules of all files:
+ * - A record's bytes are hostile, and another process may be writing them: every length is compared
+ *   with what is left before it is used, and nothing is read twice to be trusted the second time.
+ * - Arrays of the caller are byte pointers, loaded and stored by memcpy: nothing is assumed of their
+ *   alignment. Compilers make single instructions of it.
+ * - Floats are float32 with a rounding after each operation. Contraction into fused multiply-adds
+ *   would be a rounding less, so the build switches it off (setup.py), and arithmetic in a wider
+ *   type is refused.
+ */
+#ifndef RINGFEED_KERNELS_H
+#define RINGFEED_KERNELS_H
+
+#include <float.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
+#error "float arithmetic is wider than float here (x87?), so results would not equal Caffe's"
+#endif
+
+/* Reason of prefetch/_faults.py, and ENCODED of _reference.py. */
+enum reason {
+    ENCODED = 0,
+    TRUNCATED = 1,
+    VARINT_TOO_LONG = 2,
+    BAD_TAG = 3,
+    LENGTH_PAST_END = 4,
+    BAD_PACKED_FLOATS = 5,
+    BAD_GROUP = 6,
+    GROUPS_TOO_DEEP = 7,
+    NO_PIXELS = 20,
+    BAD_DIMENSIONS = 21,
+    DATA_SHORT = 22,
+    DATA_LONG = 23,
+    FLOATS_SHORT = 24,
+    FLOATS_LONG = 25,
+    LOOKS_HWC = 26,
+    CHANNELS_DIFFER = 27,
+    SIZE_DIFFERS = 28,
+    ENCODED_EMPTY = 40,
+    SMALLER_THAN_CROP = 60,
+    MEAN_VALUES_DIFFER = 61,
+    SCALES_DIFFER = 62,
+    MEAN_IMAGE_DIFFERS = 63,
+    FLOATS_AS_UINT8 = 64,
+    OUT_OF_MEMORY = 1000 /* no fault of a record: fill_part() gives up */
+};
+
+struct fault {
+    enum reason reason;
+    int num_numbers;
+    int64_t numbers[6];
+};
+
+/* Note what is wrong; always false, so that a check can end with it. */
+bool refuse(struct fault *fault, enum reason reason, int num_numbers, const int64_t *numbers);
+
+#define NUMBERS(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+
+/* datum.c: DatumView of prefetch/_datum.py. */
+
+struct datum {
+    int32_t channels, height, width, label; /* as stored; 0 where absent */
+    bool encoded;
+    const uint8_t *data; /* data_size bytes of the record */
+    size_t data_size;    /* 0 where absent, too */
+    const uint8_t *floats; /* little-endian float32, float_step bytes apart */
+    size_t num_floats;
+    size_t float_step;
+};
+
+/* Where floats that a record holds in several pieces are joined; grows, and is used again. */
+struct float_scratch {
+    uint8_t *bytes;
+    size_t size;
+};
+
+/* Read a record in place; what it refers to lives as long as the record and the scratch do. */
+bool parse_datum(const uint8_t *record, size_t size, struct float_scratch *scratch,
+                 struct datum *datum, struct fault *fault);
+
+/* check.c */
+
+struct shape {
+    int64_t channels, height, width;
+};
+
+enum element { FLOAT32, FLOAT16, UINT8 };
+
+/* Recipe of _reference.py. Arrays are float32, of any alignment. */
+struct recipe {
+    int64_t crop_size; /* 0 for none */
+    bool random_crop, mirror, modulo, swap_channels, channels_last;
+    const uint8_t *mean_values; /* num_mean_values: 0, 1 or one a channel */
+    int64_t num_mean_values;
+    const uint8_t *scales; /* num_scales: 1 or one a channel */
+    int64_t num_scales;
+    bool multiplies;           /* whether any scale is not 1 */
+    const uint8_t *mean_image; /* NULL for none; of mean_shape */
+    struct shape mean_shape;
+};
+
+/* Pixels in memory: those of a record, or of a decoded image. Steps are in bytes. */
+struct image {
+    const uint8_t *at;
+    bool is_float; /* float32, else uint8 */
+    struct shape shape;
+    size_t channel_step, row_step, pixel_step;
+};
+
+/* Find the pixels of a raw record (raw_pixels of the twin). */
+bool find_pixels(const struct datum *datum, enum element element, struct image *image,
+                 struct fault *fault);
+
+/* Check that pixels fit the batch, whose rows are `expected`, and the recipe (check_fit). */
+bool check_fit(const struct shape *shape, const struct recipe *recipe,
+               const struct shape *expected, struct fault *fault);
+
+/* transform.c */
+
+/* Fill a row from pixels that fit; true where finish_streaming() has to follow. */
+bool transform(const struct image *image, const uint32_t words[3], const struct recipe *recipe,
+               enum element element, uint8_t *row);
+
+/* Make what was stored past the caches visible to other threads. */
+void finish_streaming(void);
+
+/* planes.c: the loops over pixels, one plane or line at a time, compiled for several chips. */
+
+struct plane {
+    const uint8_t *from; /* uint8 or float32 */
+    size_t from_step;    /* bytes between rows */
+    size_t pixel_step;   /* bytes between pixels; of uint8 always 1 */
+    const uint8_t *mean_image; /* float32; NULL for none */
+    size_t mean_step;
+    float mean, scale;
+    bool subtracts, multiplies;
+    uint8_t *to; /* float32, without gaps */
+    size_t num_rows, num_columns;
+    bool mirrored;
+};
+
+void plane_from_bytes(const struct plane *plane);
+void plane_from_floats(const struct plane *plane);
+void halve(const uint8_t *floats, size_t num, uint8_t *halves);
+void reverse_bytes(const uint8_t *from, size_t num, uint8_t *to);
+void split_three(const uint8_t *from, size_t num, uint8_t *first, uint8_t *second,
+                 uint8_t *third);
+
+/* Round float32 bits to the nearest float16's, ties to even; a NaN keeps what payload it can. */
+uint16_t half_bits(uint32_t bits);
+
+/* part.c */
+
+struct record {
+    const uint8_t *bytes;
+    size_t size;
+};
+
+enum label_kind { NO_LABELS, INTEGER_LABELS, FLOAT_LABELS };
+
+struct part {
+    size_t num_records;
+    const struct record *records;
+    const uint8_t *words; /* uint32 (num_records, 3) of any steps */
+    ptrdiff_t word_steps[2];
+    uint8_t *rows; /* without gaps */
+    size_t row_size;
+    enum element element;
+    struct shape expected; /* of a row, channels first whatever the layout */
+    uint8_t *labels;
+    ptrdiff_t label_step;
+    size_t label_size;
+    enum label_kind label_kind;
+};
+
+struct outcome {
+    size_t position;
+    struct fault fault;
+};
+
+/* Fill a part; return how many outcomes there are, at most one a record, or -1: out of memory. */
+ptrdiff_t fill_part(const struct part *part, const struct recipe *recipe,
+                    struct outcome *outcomes);
+
+#endif

@@ -1,0 +1,448 @@
+/* prefetch._kernels: the kernels for Python. The signatures are in prefetch/_kernels.pyi, what the
+ * functions do is in prefetch/_reference.py. This file takes buffers, checks that they are what the
+ * kernels may write to and read from, and gives the GIL away in between. */
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <string.h>
+
+#include "kernels.h"
+
+/* The type of an array's elements in a word: its kind, and its size in bytes. */
+struct element_type {
+    char kind; /* 'i' integer, 'u' unsigned, 'f' floating, '?' anything else */
+    Py_ssize_t size;
+};
+
+static bool is_little_endian(void)
+{
+    const uint16_t one = 1;
+    uint8_t first;
+    memcpy(&first, &one, 1);
+    return first == 1;
+}
+
+static struct element_type element_type(const Py_buffer *view)
+{
+    const char *format = view->format == NULL ? "B" : view->format;
+    struct element_type type = {'?', view->itemsize};
+    if (*format == '@' || *format == '=' || *format == '^' ||
+        (*format == '<' && is_little_endian()))
+        format++;
+    if (*format == '\0' || format[1] != '\0')
+        return type;
+    if (strchr("bhilq", *format) != NULL)
+        type.kind = 'i';
+    else if (strchr("BHILQ", *format) != NULL)
+        type.kind = 'u';
+    else if (strchr("efd", *format) != NULL)
+        type.kind = 'f';
+    return type;
+}
+
+static bool has_type(const Py_buffer *view, char kind, Py_ssize_t size)
+{
+    const struct element_type type = element_type(view);
+    return type.kind == kind && type.size == size;
+}
+
+/* Take a buffer of some number of axes; view->obj stays NULL where that fails. */
+static bool take(PyObject *array, Py_buffer *view, int flags, int num_axes, const char *name)
+{
+    if (PyObject_GetBuffer(array, view, flags | PyBUF_FORMAT) < 0) {
+        view->obj = NULL;
+        return false;
+    }
+    if (view->ndim == num_axes)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s has %d axes, and %d are expected", name, view->ndim,
+                 num_axes);
+    PyBuffer_Release(view);
+    return false;
+}
+
+static void give_back(Py_buffer *view)
+{
+    if (view->obj != NULL)
+        PyBuffer_Release(view);
+}
+
+/* A Recipe with the buffers that it refers to. */
+struct held_recipe {
+    struct recipe recipe;
+    Py_buffer mean_values, scales, mean_image;
+};
+
+static void give_back_recipe(struct held_recipe *held)
+{
+    give_back(&held->mean_values);
+    give_back(&held->scales);
+    give_back(&held->mean_image);
+}
+
+static bool take_flag(PyObject *tuple, Py_ssize_t index, bool *flag)
+{
+    PyObject *item = PyTuple_GetItem(tuple, index);
+    const int truth = item == NULL ? -1 : PyObject_IsTrue(item);
+    *flag = truth > 0;
+    return truth >= 0;
+}
+
+static bool take_floats(PyObject *tuple, Py_ssize_t index, Py_buffer *view, int num_axes,
+                        const char *name)
+{
+    PyObject *item = PyTuple_GetItem(tuple, index);
+    if (item == NULL || !take(item, view, PyBUF_C_CONTIGUOUS, num_axes, name))
+        return false;
+    if (has_type(view, 'f', 4))
+        return true;
+    PyErr_Format(PyExc_TypeError, "%s must be float32", name);
+    return false;
+}
+
+static bool take_arrays(PyObject *tuple, struct held_recipe *held)
+{
+    struct recipe *recipe = &held->recipe;
+    PyObject *mean_image = PyTuple_GetItem(tuple, 8);
+    if (mean_image == NULL || !take_floats(tuple, 6, &held->mean_values, 1, "mean_value") ||
+        !take_floats(tuple, 7, &held->scales, 1, "scale"))
+        return false;
+    recipe->mean_values = held->mean_values.buf;
+    recipe->num_mean_values = held->mean_values.shape[0];
+    recipe->scales = held->scales.buf;
+    recipe->num_scales = held->scales.shape[0];
+    for (int64_t i = 0; i < recipe->num_scales; i++) {
+        float scale;
+        memcpy(&scale, recipe->scales + 4 * i, sizeof scale);
+        if (scale != 1.0f)
+            recipe->multiplies = true;
+    }
+    if (mean_image == Py_None)
+        return true;
+    if (!take_floats(tuple, 8, &held->mean_image, 3, "mean_image"))
+        return false;
+    const Py_ssize_t *shape = held->mean_image.shape;
+    recipe->mean_shape = (struct shape){shape[0], shape[1], shape[2]};
+    recipe->mean_image = held->mean_image.buf;
+    return true;
+}
+
+static bool take_recipe(PyObject *tuple, enum element element, struct held_recipe *held)
+{
+    struct recipe *recipe = &held->recipe;
+    memset(held, 0, sizeof *held);
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 9) {
+        PyErr_SetString(PyExc_TypeError, "recipe must be a Recipe, a tuple of 9");
+        return false;
+    }
+    recipe->crop_size = PyLong_AsLongLong(PyTuple_GetItem(tuple, 0));
+    if (PyErr_Occurred())
+        return false;
+    if (recipe->crop_size < 0 || recipe->crop_size > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "crop_size must be from 0 to 2147483647");
+        return false;
+    }
+    if (!take_flag(tuple, 1, &recipe->random_crop) || !take_flag(tuple, 2, &recipe->mirror) ||
+        !take_flag(tuple, 3, &recipe->modulo) || !take_flag(tuple, 4, &recipe->swap_channels) ||
+        !take_flag(tuple, 5, &recipe->channels_last) || !take_arrays(tuple, held)) {
+        give_back_recipe(held);
+        return false;
+    }
+    const bool computes = recipe->num_mean_values > 0 || recipe->mean_image != NULL;
+    const char *contradiction = NULL;
+    if (element == UINT8 && (computes || recipe->multiplies))
+        contradiction = "rows of uint8 can have neither a mean nor a scale";
+    else if (recipe->num_mean_values > 0 && recipe->mean_image != NULL)
+        contradiction = "a recipe has mean_value or mean_image, not both";
+    if (contradiction == NULL)
+        return true;
+    PyErr_SetString(PyExc_ValueError, contradiction);
+    give_back_recipe(held);
+    return false;
+}
+
+/* The type of rows, and their shape from its last three axes. */
+static bool describe_rows(const Py_buffer *view, enum element *element)
+{
+    if (has_type(view, 'f', 4))
+        *element = FLOAT32;
+    else if (has_type(view, 'f', 2))
+        *element = FLOAT16;
+    else if (has_type(view, 'u', 1))
+        *element = UINT8;
+    else {
+        PyErr_SetString(PyExc_TypeError, "rows must be float32, float16 or uint8");
+        return false;
+    }
+    return true;
+}
+
+static bool find_row_shape(const Py_ssize_t *sample, const struct recipe *recipe,
+                           struct shape *shape)
+{
+    if (recipe->channels_last)
+        *shape = (struct shape){sample[2], sample[0], sample[1]};
+    else
+        *shape = (struct shape){sample[0], sample[1], sample[2]};
+    if (recipe->crop_size == 0 ||
+        (shape->height == recipe->crop_size && shape->width == recipe->crop_size))
+        return true;
+    PyErr_SetString(PyExc_ValueError, "rows must be as high and wide as the crop");
+    return false;
+}
+
+static bool check_words(const Py_buffer *view, int axis)
+{
+    if (has_type(view, 'u', 4) && view->shape[axis] == 3)
+        return true;
+    PyErr_SetString(PyExc_TypeError, "words must be uint32, three a record");
+    return false;
+}
+
+static bool describe_labels(const Py_buffer *view, struct part *part)
+{
+    const struct element_type type = element_type(view);
+    part->labels = view->buf;
+    part->label_step = view->strides[0];
+    part->label_size = (size_t)type.size;
+    part->label_kind = type.kind == 'f' ? FLOAT_LABELS : INTEGER_LABELS;
+    if (type.kind != '?')
+        return true;
+    PyErr_SetString(PyExc_TypeError, "labels must be of an integer type or a float of 2, 4 or 8 "
+                                     "bytes, in the machine's byte order");
+    return false;
+}
+
+static PyObject *numbers_as_tuple(const struct fault *fault)
+{
+    PyObject *numbers = PyTuple_New(fault->num_numbers);
+    for (int i = 0; numbers != NULL && i < fault->num_numbers; i++) {
+        PyObject *number = PyLong_FromLongLong(fault->numbers[i]);
+        if (number == NULL || PyTuple_SetItem(numbers, i, number) < 0)
+            Py_CLEAR(numbers);
+    }
+    return numbers;
+}
+
+static PyObject *outcomes_as_list(const struct outcome *outcomes, Py_ssize_t num)
+{
+    PyObject *list = PyList_New(num);
+    for (Py_ssize_t i = 0; list != NULL && i < num; i++) {
+        const struct fault *fault = &outcomes[i].fault;
+        PyObject *item = Py_BuildValue("(niN)", (Py_ssize_t)outcomes[i].position,
+                                       (int)fault->reason, numbers_as_tuple(fault));
+        if (item == NULL || PyList_SetItem(list, i, item) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* The buffers of a part, and what the kernel needs to know of them. */
+struct held_part {
+    struct part part;
+    Py_buffer words, data, labels;
+    Py_buffer *values; /* num_values of them are held */
+    Py_ssize_t num_values;
+    struct record *records;
+    struct outcome *outcomes;
+};
+
+static void give_back_part(struct held_part *held)
+{
+    for (Py_ssize_t i = 0; i < held->num_values; i++)
+        PyBuffer_Release(&held->values[i]);
+    PyMem_Free(held->values);
+    PyMem_Free(held->records);
+    PyMem_Free(held->outcomes);
+    give_back(&held->words);
+    give_back(&held->data);
+    give_back(&held->labels);
+}
+
+static bool take_values(PyObject *list, Py_ssize_t num, struct held_part *held)
+{
+    const size_t size = (size_t)(num > 0 ? num : 1);
+    held->values = PyMem_Calloc(size, sizeof *held->values);
+    held->records = PyMem_Calloc(size, sizeof *held->records);
+    held->outcomes = PyMem_Calloc(size, sizeof *held->outcomes);
+    if (held->values == NULL || held->records == NULL || held->outcomes == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < num; i++) {
+        Py_buffer *view = &held->values[i];
+        PyObject *value = PyList_GetItem(list, i);
+        if (value == NULL || PyObject_GetBuffer(value, view, PyBUF_SIMPLE) < 0)
+            return false;
+        held->num_values++;
+        held->records[i] = (struct record){view->buf, (size_t)view->len};
+    }
+    held->part.records = held->records;
+    held->part.num_records = (size_t)num;
+    return true;
+}
+
+static bool take_part(PyObject *list, PyObject *words, PyObject *data, PyObject *labels,
+                      struct held_part *held)
+{
+    struct part *part = &held->part;
+    const Py_ssize_t num = PyList_Size(list);
+    if (num < 0 || !take(data, &held->data, PyBUF_CONTIG, 4, "data") ||
+        !describe_rows(&held->data, &part->element) ||
+        !take(words, &held->words, PyBUF_STRIDED_RO, 2, "words") || !check_words(&held->words, 1))
+        return false;
+    if (labels != Py_None && (!take(labels, &held->labels, PyBUF_STRIDED, 1, "labels") ||
+                              !describe_labels(&held->labels, part)))
+        return false;
+    const Py_ssize_t *shape = held->data.shape;
+    if (shape[0] != num || held->words.shape[0] != num ||
+        (labels != Py_None && held->labels.shape[0] != num)) {
+        PyErr_SetString(PyExc_ValueError, "values, words, data and labels differ in length");
+        return false;
+    }
+    part->rows = held->data.buf;
+    part->row_size = (size_t)(shape[1] * shape[2] * shape[3] * held->data.itemsize);
+    part->words = held->words.buf;
+    part->word_steps[0] = held->words.strides[0];
+    part->word_steps[1] = held->words.strides[1];
+    return take_values(list, num, held);
+}
+
+static PyObject *fill_held_part(struct held_part *held, PyObject *recipe)
+{
+    struct held_recipe held_recipe;
+    ptrdiff_t num_outcomes = 0;
+    if (!take_recipe(recipe, held->part.element, &held_recipe))
+        return NULL;
+    const bool fits =
+        find_row_shape(held->data.shape + 1, &held_recipe.recipe, &held->part.expected);
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        num_outcomes = fill_part(&held->part, &held_recipe.recipe, held->outcomes);
+        Py_END_ALLOW_THREADS
+    }
+    give_back_recipe(&held_recipe);
+    if (num_outcomes < 0)
+        return PyErr_NoMemory();
+    return fits ? outcomes_as_list(held->outcomes, num_outcomes) : NULL;
+}
+
+static PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 5) {
+        PyErr_Format(PyExc_TypeError, "fill() takes 5 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    /* A list of our own: nobody can change it while the GIL is given away. */
+    PyObject *list = PySequence_List(arguments[0]);
+    if (list == NULL)
+        return NULL;
+    struct held_part held;
+    memset(&held, 0, sizeof held);
+    PyObject *outcomes = NULL;
+    if (take_part(list, arguments[1], arguments[2], arguments[3], &held))
+        outcomes = fill_held_part(&held, arguments[4]);
+    give_back_part(&held);
+    Py_DECREF(list);
+    return outcomes;
+}
+
+/* The buffers of a decoded image and its row. */
+struct held_image {
+    struct image image;
+    Py_buffer pixels, words, row;
+};
+
+static bool take_image(PyObject *pixels, PyObject *words, PyObject *row, struct held_image *held)
+{
+    struct image *image = &held->image;
+    if (!take(pixels, &held->pixels, PyBUF_C_CONTIGUOUS, 3, "image") ||
+        !take(words, &held->words, PyBUF_STRIDED_RO, 1, "words") ||
+        !check_words(&held->words, 0) || !take(row, &held->row, PyBUF_CONTIG, 3, "row"))
+        return false;
+    if (!has_type(&held->pixels, 'u', 1)) {
+        PyErr_SetString(PyExc_TypeError, "image must be uint8");
+        return false;
+    }
+    const Py_ssize_t *shape = held->pixels.shape;
+    image->at = held->pixels.buf;
+    image->shape = (struct shape){shape[2], shape[0], shape[1]};
+    image->channel_step = 1;
+    image->pixel_step = (size_t)shape[2];
+    image->row_step = (size_t)(shape[2] * shape[1]);
+    return true;
+}
+
+static PyObject *fill_held_image(struct held_image *held, PyObject *recipe)
+{
+    struct held_recipe held_recipe;
+    struct shape expected;
+    struct fault fault;
+    enum element element;
+    uint32_t words[3];
+    if (!describe_rows(&held->row, &element) || !take_recipe(recipe, element, &held_recipe))
+        return NULL;
+    for (Py_ssize_t i = 0; i < 3; i++)
+        memcpy(&words[i], (uint8_t *)held->words.buf + i * held->words.strides[0], 4);
+    PyObject *outcome = NULL;
+    if (find_row_shape(held->row.shape, &held_recipe.recipe, &expected)) {
+        bool fits;
+        Py_BEGIN_ALLOW_THREADS
+        fits = check_fit(&held->image.shape, &held_recipe.recipe, &expected, &fault);
+        if (fits && transform(&held->image, words, &held_recipe.recipe, element, held->row.buf))
+            finish_streaming();
+        Py_END_ALLOW_THREADS
+        outcome = fits ? Py_NewRef(Py_None)
+                       : Py_BuildValue("(iN)", (int)fault.reason, numbers_as_tuple(&fault));
+    }
+    give_back_recipe(&held_recipe);
+    return outcome;
+}
+
+static PyObject *fill_image(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 4) {
+        PyErr_Format(PyExc_TypeError, "fill_image() takes 4 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    struct held_image held;
+    memset(&held, 0, sizeof held);
+    PyObject *outcome = NULL;
+    if (take_image(arguments[0], arguments[1], arguments[2], &held))
+        outcome = fill_held_image(&held, arguments[3]);
+    give_back(&held.pixels);
+    give_back(&held.words);
+    give_back(&held.row);
+    return outcome;
+}
+
+static PyMethodDef functions[] = {
+    {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL,
+     "fill(values, words, data, labels, recipe, /)\n--\n\n"
+     "Fill part of a batch from its records, as prefetch._reference.fill does."},
+    {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
+     "fill_image(image, words, row, recipe, /)\n--\n\n"
+     "Fill one row from a decoded image, as prefetch._reference.fill_image does."},
+    {NULL, NULL, 0, NULL}};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "prefetch._kernels",
+    .m_doc = "The kernels in C; prefetch._reference is their twin and their description.",
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__kernels(void)
+{
+    return PyModuleDef_Init(&definition);
+}

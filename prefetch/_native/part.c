@@ -1,0 +1,99 @@
+/* A part of a batch, record by record. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+
+static void store_label(const struct part *part, size_t position, int32_t label)
+{
+    uint8_t *to = part->labels + (ptrdiff_t)position * part->label_step;
+    if (part->label_kind == INTEGER_LABELS) {
+        /* Cut or sign-extended, as by a cast. */
+        const int64_t wide = label;
+        const int32_t middle = label;
+        const int16_t narrow = (int16_t)(uint16_t)(uint32_t)label;
+        const int8_t byte = (int8_t)(uint8_t)(uint32_t)label;
+        switch (part->label_size) {
+        case 1:
+            memcpy(to, &byte, 1);
+            break;
+        case 2:
+            memcpy(to, &narrow, 2);
+            break;
+        case 4:
+            memcpy(to, &middle, 4);
+            break;
+        default:
+            memcpy(to, &wide, 8);
+        }
+    } else if (part->label_kind == FLOAT_LABELS) {
+        const double wide = label;
+        const float single = (float)label;
+        uint32_t bits;
+        memcpy(&bits, &single, 4);
+        const uint16_t half = half_bits(bits); /* twice rounded, as by NumPy */
+        switch (part->label_size) {
+        case 2:
+            memcpy(to, &half, 2);
+            break;
+        case 4:
+            memcpy(to, &single, 4);
+            break;
+        default:
+            memcpy(to, &wide, 8);
+        }
+    }
+}
+
+static void load_words(const struct part *part, size_t position, uint32_t words[3])
+{
+    const uint8_t *from = part->words + (ptrdiff_t)position * part->word_steps[0];
+    for (ptrdiff_t i = 0; i < 3; i++)
+        memcpy(&words[i], from + i * part->word_steps[1], sizeof words[i]);
+}
+
+/* Fill a record's row and label; false with a fault, which may be that it is encoded. */
+static bool fill_row(const struct part *part, const struct recipe *recipe, size_t position,
+                     struct float_scratch *scratch, bool *streamed, struct fault *fault)
+{
+    const struct record *record = &part->records[position];
+    struct datum datum;
+    struct image image;
+    const bool is_datum = parse_datum(record->bytes, record->size, scratch, &datum, fault);
+    store_label(part, position, is_datum ? datum.label : 0);
+    if (!is_datum)
+        return false;
+    if (datum.encoded)
+        return refuse(fault, datum.data_size > 0 ? ENCODED : ENCODED_EMPTY, 0, NULL);
+    if (!find_pixels(&datum, part->element, &image, fault) ||
+        !check_fit(&image.shape, recipe, &part->expected, fault))
+        return false;
+    uint32_t words[3];
+    load_words(part, position, words);
+    if (transform(&image, words, recipe, part->element, part->rows + position * part->row_size))
+        *streamed = true;
+    return true;
+}
+
+ptrdiff_t fill_part(const struct part *part, const struct recipe *recipe,
+                    struct outcome *outcomes)
+{
+    struct float_scratch scratch = {NULL, 0};
+    bool streamed = false;
+    ptrdiff_t num_outcomes = 0;
+    for (size_t position = 0; position < part->num_records; position++) {
+        struct outcome *outcome = &outcomes[num_outcomes];
+        if (fill_row(part, recipe, position, &scratch, &streamed, &outcome->fault))
+            continue;
+        if (outcome->fault.reason == OUT_OF_MEMORY) {
+            num_outcomes = -1;
+            break;
+        }
+        outcome->position = position;
+        num_outcomes++;
+    }
+    if (streamed)
+        finish_streaming();
+    free(scratch.bytes);
+    return num_outcomes;
+}

@@ -1,0 +1,238 @@
+"""Opening a feed: from a configuration to the parts that do the work."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory import open_device
+from prefetch._assembly import Assembly
+from prefetch._augment import CaffeAugmentation, CounterAugmentation
+from prefetch._bad_records import BadRecords
+from prefetch._datum import DatumError, parse_datum
+from prefetch._errors import ConfigError, ConfigFault
+from prefetch._feed import Feed
+from prefetch._mean import load_mean
+from prefetch._order import Order
+from prefetch._prefetcher import Prefetcher
+from prefetch._source import RecordSource
+from prefetch._transform import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from prefetch._augment import Augmentation
+    from prefetch._config import FeedConfig, TransformConfig
+
+logger = logging.getLogger("prefetch")
+
+_RAW_THREADS = 2  # one nearly saturates memory; a second hides its hand-offs
+
+
+def open(  # noqa: A001 - reads as prefetch.open
+    config: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig,
+    **overrides: Any,
+) -> Feed:
+    """Open a feed from a configuration.
+
+    The database is opened and its first record looked at; threads start with the first batch.
+
+    Args:
+        config: Path of a YAML file (paths in it are relative to that file), a mapping with the
+            same options (relative to the working directory), or a `FeedConfig`.
+        **overrides: Options that replace the configuration's; mappings merge key by key. ``device``
+            may be an open `memory.Device`, ``source`` an open ``lmdb.Environment``.
+
+    Returns:
+        The feed; close it, or use it in a ``with`` statement.
+
+    Raises:
+        ConfigError: The configuration has faults; all of them are listed.
+        SourceError: There is no usable database at the source.
+        DeviceUnavailableError: The device is not there.
+
+    Example:
+        >>> import prefetch, prefetch.testing
+        >>> with prefetch.testing.example_database() as path:
+        ...     with prefetch.open({"source": path, "transform": {"crop_size": 6}}) as feed:
+        ...         print(next(iter(feed)).data.shape)
+        (10, 3, 6, 6)
+    """
+    from prefetch._config import load_config  # noqa: PLC0415 - pydantic is slow to import
+
+    return _assemble(load_config(config, **overrides))
+
+
+def open_prototxt(
+    path: str | os.PathLike[str],
+    *,
+    phase: str = "TRAIN",
+    layer: str | None = None,
+    stages: Sequence[str] = (),
+    root: str | os.PathLike[str] = ".",
+    seed: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    prefetch: int | None = None,
+    threads: int | str = "auto",
+    device: Any = "auto",
+) -> Feed:
+    """Open a feed that serves what Caffe's Data layer of a network file would, bit for bit.
+
+    One endless stream of full batches that wrap at the end of the database, Caffe's random
+    numbers and its shards, float32 labels.
+
+    Args:
+        path: A network's prototxt, in the present format or with V1 ``layers``.
+        phase: ``TRAIN`` or ``TEST``.
+        layer: Name of the layer, or of one of its tops; needed where the phase has several.
+        stages: Stages of the network's state, for layers that only some stages include.
+        root: Folder that relative paths in the file start from.
+        seed: The layer's random seed. Caffe's solver takes its own seed plus the rank; None: from
+            the system.
+        rank: This process among the ranks.
+        world_size: How many ranks share the database.
+        prefetch: Batches kept ahead; None: the file's (4 where it says nothing).
+        threads: Reader threads, or ``auto``; the bytes do not depend on it.
+        device: Where the batches are pushed.
+
+    Returns:
+        The feed.
+
+    Raises:
+        ConfigError: The file cannot be parsed, or its layer has faults.
+        UnsupportedSourceError: The layer or its backend is of a kind that is not read here.
+        SourceError: There is no usable database at the source.
+    """
+    from prefetch._prototxt import read_data_layer  # noqa: PLC0415 - see open
+
+    found = read_data_layer(
+        path,
+        phase=phase,
+        layer=layer,
+        stages=stages,
+        root=root,
+        seed=seed,
+        rank=rank,
+        world_size=world_size,
+        prefetch=prefetch,
+        threads=threads,
+        device=device,
+    )
+    return _assemble(found.config)
+
+
+def _assemble(config: FeedConfig) -> Feed:
+    with ExitStack() as undo:
+        subset = None if config.subset is None else (config.subset.start, config.subset.stop)
+        source = RecordSource.open(config.source, subset=subset, lock=config.lock)
+        undo.callback(source.close)
+        transform = _transform(config.transform, phase=config.phase, rng=config.rng)
+        seed = _seed(config)
+        order = Order(
+            num_records=source.num_records,
+            batch_size=config.batch_size,
+            shuffle=config.shuffle,
+            seed=seed,
+            last_batch=config.last_batch,
+            rank=config.shard.rank,
+            world_size=config.shard.world_size,
+            policy=config.shard.policy,
+            phase_test=config.phase == "test",
+            epochs=config.epochs,
+        )
+        owns_device = isinstance(config.device, str)
+        device = open_device(config.device)
+        if owns_device:
+            undo.callback(device.close)
+        if config.transform.where == "device":
+            raise ConfigError(
+                "transform",
+                (
+                    ConfigFault(
+                        "transform.where",
+                        f"the {device.name} device does not transform; use auto or host",
+                    ),
+                ),
+            )
+        assembly = Assembly(
+            source=source,
+            order=order,
+            augmentation=_augmentation(config, seed, transform),
+            transform=transform,
+            bad_records=BadRecords(
+                skip=config.on_bad_record == "skip", max_bad_records=config.max_bad_records
+            ),
+            device=device,
+            owns_device=owns_device,
+            label_dtype=np.dtype(config.label_dtype) if config.labels else None,
+            num_threads=_num_threads(config.threads, source),
+            prefetch=config.prefetch,
+            max_batches_held=config.max_batches_held,
+        )
+        feed = Feed(config, Prefetcher(assembly))
+        undo.pop_all()
+        return feed
+
+
+def _seed(config: FeedConfig) -> int:
+    if config.seed is not None:
+        return config.seed
+    seed = secrets.randbits(32)
+    logger.info("seed is null: drew %d; give it as seed to repeat this run", seed)
+    return seed
+
+
+def _transform(options: TransformConfig, *, phase: str, rng: str) -> Transform:
+    scale = options.scale if isinstance(options.scale, tuple) else (options.scale,)
+    return Transform(
+        train=phase == "train",
+        crop_size=options.crop_size,
+        mirror=options.mirror,
+        mean_value=options.mean_value,
+        mean_image=None if options.mean_file is None else load_mean(options.mean_file),
+        scale=scale,
+        force_color=options.force_color,
+        force_gray=options.force_gray,
+        channels=options.channels,
+        layout=options.layout,
+        dtype=np.dtype(options.dtype),
+        modulo=rng == "caffe",
+    )
+
+
+def _augmentation(config: FeedConfig, seed: int, transform: Transform) -> Augmentation:
+    if config.rng == "counter":
+        return CounterAugmentation(seed)
+    return CaffeAugmentation(seed, mirror=transform.draws_mirror, crop=transform.draws_crop)
+
+
+def _num_threads(threads: int | str, source: RecordSource) -> int:
+    """Resolve ``auto`` by the kind of the first record: decoding wants every core, copying few."""
+    if isinstance(threads, int):
+        return threads
+    cores = len(os.sched_getaffinity(0))
+    encoded = _first_is_encoded(source)
+    num = cores if encoded else min(cores, _RAW_THREADS)
+    kind = "encoded" if encoded else "raw"
+    logger.info("threads: auto resolved to %d (%s records, %d cores)", num, kind, cores)
+    return num
+
+
+def _first_is_encoded(source: RecordSource) -> bool:
+    walker = source.walker()
+    try:
+        records = walker.take(0, 1)
+        try:
+            return parse_datum(records.values[0]).encoded
+        except DatumError:
+            return False  # a bad record is reported in its batch
+        finally:
+            records.release()
+    finally:
+        walker.close()

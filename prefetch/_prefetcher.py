@@ -1,0 +1,404 @@
+"""The meeting place of the readers and the consumer: one lock, two ways to wait.
+
+The lock guards the ring, the schedule and the delivery. It is held for bookkeeping only, never
+while a page may fault, an image is decoded, a copy is queued or anybody waits. The rules that keep
+every wait short of a hang:
+
+* Readers wait on the ring's inbox, a SimpleQueue: slots come back to it from finalizers, which may
+  take no lock. Whoever makes work while readers are idle puts a wake-up there. A reader declares
+  itself idle under the lock, after it has seen that there is no work, so that a wake-up put from
+  then on finds it. A wake-up too many costs one look around.
+* The consumer waits on a condition, or on a future of its event loop. Both are told under the
+  lock, after what they wait for has become true.
+* Stopping sets a flag and puts one wake-up a reader. It takes no lock, so that a finalizer can do
+  it. The last reader to leave gives back what all of them shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from prefetch._delivery import Claim, Delivery, hand_over
+from prefetch._errors import BatchesHeldError, FeedClosedError
+from prefetch._reader import Reader
+from prefetch._ring import Ring
+from prefetch._schedule import Opening, Part, Schedule
+from prefetch._slot import Slot, SlotState
+from prefetch._stats import FeedStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prefetch._assembly import Assembly
+    from prefetch._batch import Batch
+    from prefetch._source import Walker
+
+
+_live: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
+
+
+class Prefetcher:
+    """Runs the readers and hands their batches to the consumer, in order; thread-safe.
+
+    Args:
+        assembly: What it works with.
+        clock: Seconds from some fixed point.
+    """
+
+    def __init__(
+        self, assembly: Assembly, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.assembly = assembly
+        self._clock = clock
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._async_waiters: set[asyncio.Future[None]] = set()
+        self._ring = Ring(assembly.device, assembly.prefetch + 1)
+        self._schedule = Schedule(self._ring, assembly.order, num_threads=assembly.num_threads)
+        self._delivery = Delivery(
+            self._ring,
+            self._schedule,
+            assembly.order,
+            prefetch=assembly.prefetch,
+            max_batches_held=assembly.max_batches_held,
+        )
+        self._walker: Walker | None = (
+            assembly.source.walker() if assembly.order.is_sequential else None
+        )
+        self._readers: list[Reader] = []
+        self._num_running = 0
+        self._stopping = False
+        self._cleaned_up = False
+        self._failure: BaseException | None = None
+        self._batches = 0
+        self._samples = 0
+        self._waits = 0
+        self._wait_s = 0.0
+        self._busy_s = 0.0
+        self._ready_sum = 0
+        _live.add(self)
+
+    # What readers call -------------------------------------------------------------------------
+
+    def next_job(self) -> Opening | Part | None:
+        """Return a reader's next piece of work, None when it is to end; blocks until there is."""
+        inbox = self._ring.inbox
+        while True:
+            with self._lock:
+                if self._stopping:
+                    return None
+                self._ring.collect()
+                job = self._schedule.find_job()
+                if job is not None:
+                    self._schedule.wake_idle()
+                    return job
+                self._schedule.num_idle += 1
+            token = inbox.get()
+            with self._lock:
+                self._schedule.num_idle -= 1
+                self._ring.accept(token)
+
+    def plan_into(self, slot: Slot) -> None:
+        """Plan the slot's batch and walk its records; by the one reader that opens a slot."""
+        try:
+            planned = self.assembly.order.plan(slot.sequence)
+            assert planned is not None, "num_batches bounds the serial numbers"
+            words = self.assembly.augmentation.words(planned)
+            records = None
+            if self._walker is not None:
+                records = self._walker.take(int(planned.records[0]), len(planned.records))
+            slot.begin(planned, words=words, records=records)
+        finally:
+            with self._lock:
+                self._schedule.planned()
+
+    def shaped(self, slot: Slot) -> Part | None:
+        """Open the slot's parts to all readers; return the first, None if it is not wanted."""
+        with self._lock:
+            return self._schedule.shaped(slot)
+
+    def part_done(self, part: Part, error: BaseException | None) -> bool:
+        """Count a finished part; return whether the caller is to upload the batch now."""
+        slot = part.slot
+        with self._lock:
+            if error is not None:
+                slot.fail(part.start, error)
+            if not self._schedule.part_done(slot):
+                return False
+            slot.release_records()
+            if slot.failure is None and self.assembly.device.has_device_memory:
+                slot.state = SlotState.UPLOADING
+                return True
+            self._publish(slot)
+            return False
+
+    def publish(self, slot: Slot, error: BaseException | None) -> None:
+        """Publish a batch: its copies to the device are queued, or ``error`` is its end."""
+        with self._lock:
+            if error is not None:
+                slot.fail(0, error)
+            self._publish(slot)
+
+    def reader_failed(self, error: BaseException) -> None:
+        """Note that a reader could not work at all; raised when no batch is on its way."""
+        with self._lock:
+            self._failure = self._failure or error
+            self._schedule.over = True
+            self._notify()
+
+    def reader_ended(self) -> None:
+        """Count a reader out; the last one gives back what all shared."""
+        with self._lock:
+            self._num_running -= 1
+            self._notify()
+        if self._stopping:
+            self._clean_up()
+
+    def note_busy(self, seconds: float) -> None:
+        """Count the time that a reader spent on a piece of work."""
+        with self._lock:
+            self._busy_s += seconds
+
+    def _publish(self, slot: Slot) -> None:
+        if slot.discarded:
+            self._schedule.retire(slot)
+            return
+        self._schedule.finish(slot)
+        self._delivery.add(slot)
+        if slot.sequence == self._delivery.serving:
+            self._notify()
+
+    # What the consumer calls -------------------------------------------------------------------
+
+    def take(self, claim: Claim) -> Batch:
+        """Return the claim's next batch; blocks until it is ready.
+
+        Raises:
+            EndOfEpoch: The epoch is over.
+            StaleIteratorError: Another claim has taken over.
+            EpochsExhaustedError: A new claim, and every configured epoch has been served.
+            BatchesHeldError: The consumer holds as many batches as it may.
+            FeedClosedError: The feed is closed.
+            Exception: What went wrong in the claim's next batch, as it happened.
+        """
+        self._start()
+        try:
+            slot = self._wait_for(claim)
+        except BatchesHeldError:
+            gc.collect()  # a reference cycle may be all that holds them
+            slot = self._wait_for(claim)
+        return hand_over(slot)
+
+    def _wait_for(self, claim: Claim) -> Slot:
+        with self._lock:
+            slot = self._poll(claim)
+            if slot is not None:
+                return slot
+            began = self._clock()
+            try:
+                while (slot := self._poll(claim)) is None:
+                    self._news.wait()
+                return slot
+            finally:
+                self._waits += 1
+                self._wait_s += self._clock() - began
+
+    async def take_async(self, claim: Claim) -> Batch:
+        """Return the claim's next batch without blocking the event loop; raises as `take`.
+
+        A wait that is cancelled takes no batch.
+        """
+        self._start()
+        loop = asyncio.get_running_loop()
+        began: float | None = None
+        while True:
+            with self._lock:
+                slot = self._poll(claim)
+                if slot is None:
+                    waiter = loop.create_future()
+                    self._async_waiters.add(waiter)
+            if slot is not None:
+                break
+            if began is None:
+                began = self._clock()
+            try:
+                await waiter
+            finally:
+                with self._lock:
+                    self._async_waiters.discard(waiter)
+        if began is not None:
+            with self._lock:
+                self._waits += 1
+                self._wait_s += self._clock() - began
+        return hand_over(slot)
+
+    def _poll(self, claim: Claim) -> Slot | None:
+        """Take the claim's next slot, None if it is not ready; with the lock, never waits."""
+        if self._stopping and not claim.ended:
+            raise FeedClosedError("the feed is closed; open another one")
+        self._delivery.claim(claim)
+        self._ring.collect()
+        self._delivery.make_room()
+        self._schedule.wake_idle()
+        num_ready = self._delivery.num_ready
+        slot = self._delivery.take()
+        if slot is not None:
+            self._batches += 1
+            self._samples += slot.size
+            self._ready_sum += num_ready
+        elif self._failure is not None and not self._schedule.is_coming(self._delivery.serving):
+            raise self._failure
+        return slot
+
+    def _notify(self) -> None:
+        """Wake every consumer that waits; with the lock."""
+        self._news.notify_all()
+        for waiter in self._async_waiters:
+            loop = waiter.get_loop()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, waiter)
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the batch served last; after the end of an epoch, the next one."""
+        return self._delivery.epoch
+
+    # Its life ----------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Start the readers at the first call."""
+        if self._pid != os.getpid():
+            raise FeedClosedError(
+                f"the feed was opened in process {self._pid} and this is process {os.getpid()}: "
+                f"threads do not survive a fork; open the feed in the child"
+            )
+        if self._readers:
+            return
+        with self._lock:
+            if self._readers or self._stopping:
+                return
+            self._readers = [
+                Reader(self, number, clock=self._clock)
+                for number in range(self.assembly.num_threads)
+            ]
+            self._num_running = len(self._readers)
+        started = 0
+        try:
+            for reader in self._readers:
+                reader.start()
+                started += 1
+        except BaseException:
+            with self._lock:
+                self._num_running -= len(self._readers) - started
+                del self._readers[started:]
+            self.close()
+            raise
+
+    def request_stop(self) -> None:
+        """Make every reader end, without waiting for it and without a lock; idempotent.
+
+        Safe in a finalizer. The last reader to end gives back what all shared.
+        """
+        self._stopping = True
+        for _ in self._readers:
+            self._ring.inbox.put(None)
+
+    def close(self) -> None:
+        """Stop and join the readers and close the source; idempotent, from any thread.
+
+        Memory of batches that the consumer holds stays valid.
+        """
+        if self._pid != os.getpid():
+            return  # the threads are the parent's, and the lock may be held by one of them
+        self.request_stop()
+        with self._lock:
+            self._notify()
+        for reader in self._readers:
+            if reader is not threading.current_thread():
+                reader.join()
+        self._clean_up()
+
+    async def join_async(self) -> None:
+        """Wait until every reader has ended after `request_stop`, without blocking the loop."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._lock:
+                if not self._num_running:
+                    break
+                waiter = loop.create_future()
+                self._async_waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                with self._lock:
+                    self._async_waiters.discard(waiter)
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the prefetcher has been told to stop."""
+        return self._stopping
+
+    def _clean_up(self) -> None:
+        """Give back what the readers shared, once, after the last of them has ended."""
+        with self._lock:
+            if self._cleaned_up or self._num_running:
+                return
+            self._cleaned_up = True
+            self._schedule.abandon()
+            self._delivery.abandon()
+        if self._walker is not None:
+            self._walker.close()
+        self.assembly.source.close()
+        if self.assembly.owns_device:
+            self.assembly.device.close()
+        _live.discard(self)
+
+    def stats(self) -> FeedStats:
+        """Return a snapshot of the counters."""
+        with self._lock:
+            ring = self._ring
+            ring.collect()
+            self._schedule.wake_idle()
+            return FeedStats(
+                batches=self._batches,
+                samples=self._samples,
+                wait_s=self._wait_s,
+                waits=self._waits,
+                mean_ready=self._ready_sum / max(self._batches, 1),
+                busy_s=self._busy_s,
+                threads=self.assembly.num_threads,
+                prefetch=self.assembly.prefetch,
+                slots=len(ring.slots),
+                slots_free=ring.num_in(SlotState.FREE),
+                slots_filling=ring.num_in(SlotState.FILLING) + ring.num_in(SlotState.UPLOADING),
+                slots_ready=ring.num_in(SlotState.READY),
+                slots_leased=ring.num_in(SlotState.LEASED),
+                slots_draining=ring.num_in(SlotState.DRAINING),
+                host_bytes=sum(slot.host_bytes for slot in ring.slots),
+                device_bytes=sum(slot.device_bytes for slot in ring.slots),
+                bad_records=len(self.assembly.bad_records),
+                device=self.assembly.device.name,
+            )
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _close_all() -> None:
+    for prefetcher in list(_live):
+        prefetcher.close()
+
+
+# Joins every reader before the interpreter, and LMDB with it, goes.
+atexit.register(_close_all)

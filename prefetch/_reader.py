@@ -1,0 +1,97 @@
+"""A reader thread: opens slots, fills parts of them, pushes finished batches to the device.
+
+A reader holds the prefetcher, never the public Feed, so that an abandoned feed is collected. It is
+a daemon that the prefetcher's close() or its hook at exit joins: threads that are no daemons would
+be joined before that hook runs, and hang there.
+
+Whatever goes wrong with a batch is kept in its slot and raised in the batch's turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from prefetch._fill import Filler
+from prefetch._schedule import Opening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memory import Stream
+    from prefetch._prefetcher import Prefetcher
+    from prefetch._schedule import Part
+    from prefetch._slot import Slot
+
+
+class Reader(threading.Thread):
+    """One background reader of a prefetcher.
+
+    Args:
+        prefetcher: Where the work comes from and goes to.
+        number: Which of the readers this is, for the thread's name.
+        clock: Seconds from some fixed point.
+    """
+
+    def __init__(self, prefetcher: Prefetcher, number: int, *, clock: Callable[[], float]) -> None:
+        super().__init__(name=f"ringfeed-reader-{number}", daemon=True)
+        self._prefetcher = prefetcher
+        self._assembly = prefetcher.assembly
+        self._clock = clock
+
+    def run(self) -> None:
+        """Work until the prefetcher has nothing more to do."""
+        try:
+            with ExitStack() as stack:
+                stream: Stream | None = None
+                if self._assembly.device.has_device_memory:
+                    stream = self._assembly.device.make_stream(self.name)
+                    stack.callback(stream.close)
+                filler = Filler(self._assembly)
+                stack.callback(filler.close)
+                while (job := self._prefetcher.next_job()) is not None:
+                    began = self._clock()
+                    self._work(job, filler, stream)
+                    del job  # an idle reader keeps no slot alive
+                    self._prefetcher.note_busy(self._clock() - began)
+        except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
+            self._prefetcher.reader_failed(error)
+        finally:
+            self._prefetcher.reader_ended()
+
+    def _work(self, job: Opening | Part, filler: Filler, stream: Stream | None) -> None:
+        part = self._open(job.slot, filler) if isinstance(job, Opening) else job
+        if part is None:
+            return
+        failure: BaseException | None = None
+        try:
+            filler.fill(part)
+        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
+            failure = error
+        if self._prefetcher.part_done(part, failure):
+            self._upload(part.slot, stream)
+
+    def _open(self, slot: Slot, filler: Filler) -> Part | None:
+        """Plan a slot's batch and give it its memory; return its first part."""
+        try:
+            self._prefetcher.plan_into(slot)
+            slot.shape(
+                filler.first_shape(slot),
+                dtype=self._assembly.transform.dtype,
+                label_dtype=self._assembly.label_dtype,
+                most_rows=self._assembly.most_rows,
+            )
+        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
+            self._prefetcher.publish(slot, error)
+            return None
+        return self._prefetcher.shaped(slot)
+
+    def _upload(self, slot: Slot, stream: Stream | None) -> None:
+        assert stream is not None
+        failure: BaseException | None = None
+        try:
+            slot.push(stream)
+        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
+            failure = error
+        self._prefetcher.publish(slot, failure)

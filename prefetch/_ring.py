@@ -1,0 +1,118 @@
+"""The ring of slots: which are free, and how they come back.
+
+Returned slots arrive on one SimpleQueue, ``inbox``, that every idle reader waits on; so do bare
+wake-ups (None) and slots whose device work has passed. A slot whose memory was handed to device
+streams is DRAINING until an event on each of them, recorded *after* the lease has come back, has
+passed: the last reference may die on any thread, so the stream that is current there says nothing.
+No thread ever blocks in such a wait; the events call back into the inbox.
+
+The ring is not thread-safe; the prefetcher's lock guards it. Only ``inbox`` may be used freely.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, TypeAlias
+
+from memory import ClosedError
+from prefetch._slot import Slot, SlotState
+
+if TYPE_CHECKING:
+    from memory import Device, Event
+
+
+@dataclass(frozen=True, slots=True)
+class _EventPassed:
+    """One of the events that a draining slot waits for has passed."""
+
+    slot: Slot
+
+
+Token: TypeAlias = "Slot | _EventPassed | None"
+
+
+class Ring:
+    """Slots, and the queue on which they come back.
+
+    Args:
+        device: Where the slots have their memory.
+        num_slots: How many there are at the start; `grow` adds more.
+    """
+
+    def __init__(self, device: Device, num_slots: int) -> None:
+        self.inbox: SimpleQueue[Token] = SimpleQueue()
+        self.slots: list[Slot] = []
+        self._device = device
+        self._free: deque[Slot] = deque()
+        for _ in range(num_slots):
+            self.grow()
+
+    def grow(self) -> None:
+        """Add a free slot; its memory is allocated when it is first filled."""
+        slot = Slot(len(self.slots), self._device, self.inbox)
+        self.slots.append(slot)
+        self._free.append(slot)
+
+    @property
+    def num_free(self) -> int:
+        """Slots that can be filled at once."""
+        return len(self._free)
+
+    def num_in(self, state: SlotState) -> int:
+        """Return how many slots are in ``state``."""
+        return sum(slot.state is state for slot in self.slots)
+
+    def acquire(self) -> Slot:
+        """Take a free slot: FREE -> FILLING; there must be one.
+
+        It is the one that became free last: its memory is likeliest in the processor's cache.
+        """
+        slot = self._free.pop()
+        slot.state = SlotState.FILLING
+        return slot
+
+    def collect(self) -> None:
+        """Take in whatever has come back, without waiting."""
+        while True:
+            try:
+                token = self.inbox.get_nowait()
+            except Empty:
+                return
+            self.accept(token)
+
+    def accept(self, token: Token) -> None:
+        """Take in one token of the inbox."""
+        if isinstance(token, Slot):
+            self._drain(token)
+        elif isinstance(token, _EventPassed):
+            token.slot.num_pending -= 1
+            if token.slot.num_pending == 0:
+                self._set_free(token.slot)
+
+    def _drain(self, slot: Slot) -> None:
+        """LEASED -> DRAINING or FREE: the lease is gone, device work may not be."""
+        pending = [event for event in self._last_uses(slot) if not event.done()]
+        slot.streams.clear()
+        slot.events.clear()
+        if not pending:
+            self._set_free(slot)
+            return
+        slot.state = SlotState.DRAINING
+        slot.num_pending = len(pending)
+        for event in pending:
+            event.notify(lambda: self.inbox.put(_EventPassed(slot)))
+
+    def _last_uses(self, slot: Slot) -> list[Event]:
+        events = list(slot.events)
+        for stream in slot.streams:
+            try:
+                events.append(stream.record())
+            except ClosedError:
+                continue  # closing a stream finishes its work first
+        return events
+
+    def _set_free(self, slot: Slot) -> None:
+        slot.state = SlotState.FREE
+        self._free.append(slot)

@@ -1,0 +1,164 @@
+"""Which work there is for the readers: slots to open, parts of slots to fill.
+
+Readers take *parts* of a batch, so that the number of threads and the depth of the ring are
+independent of each other. Opening a slot (planning its batch and walking the database for it) is
+done by one reader at a time, so that the walk stays in order without a lock; the others fill parts
+of other slots meanwhile. An uncropped batch has the shape of its first record: no part is handed
+out before the reader that opened the slot has found it.
+
+A `Schedule` is not thread-safe: the prefetcher's lock guards it. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prefetch._slot import Slot, SlotState
+
+if TYPE_CHECKING:
+    from prefetch._order import Order
+    from prefetch._ring import Ring
+
+_MIN_BYTES_TO_SPLIT = 256 * 1024  # a hand-off costs about 10 us, as long as copying this much
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Work for a reader: plan a batch into an empty slot, then find its shape."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Work for a reader: fill the places ``start`` to ``stop`` of a slot's batch."""
+
+    slot: Slot
+    number: int
+    start: int
+    stop: int
+
+
+class Schedule:
+    """The slots being filled, and the serial number of the batch that is planned next.
+
+    Args:
+        ring: Where empty slots come from.
+        order: How many batches there are in all.
+        num_threads: How many readers share the work.
+
+    Attributes:
+        num_idle: Readers that wait on the ring's inbox.
+        over: Whether no further slot is opened: something has gone wrong.
+    """
+
+    def __init__(self, ring: Ring, order: Order, *, num_threads: int) -> None:
+        self._ring = ring
+        self._order = order
+        self._num_threads = num_threads
+        self._filling: list[Slot] = []
+        self._next_sequence = 0
+        self._opening = False
+        self.num_idle = 0
+        self.over = False
+
+    def find_job(self) -> Opening | Part | None:
+        """Return a piece of work, the oldest batch's first; None if there is none."""
+        for slot in self._filling:
+            if not slot.discarded and slot.next_part < slot.num_parts:
+                return self._next_part(slot)
+        if not self._can_open():
+            return None
+        slot = self._ring.acquire()
+        slot.sequence = self._next_sequence
+        self._next_sequence += 1
+        self._opening = True
+        self._filling.append(slot)
+        return Opening(slot)
+
+    def wake_idle(self) -> None:
+        """Wake as many idle readers as there is work for."""
+        if not self.num_idle:
+            return
+        work = int(self._can_open()) + sum(
+            slot.num_parts - slot.next_part for slot in self._filling if not slot.discarded
+        )
+        for _ in range(min(work, self.num_idle)):
+            self._ring.inbox.put(None)
+
+    def planned(self) -> None:
+        """Let the next slot be opened: the one before it has its batch planned and walked."""
+        self._opening = False
+        self.wake_idle()
+
+    def shaped(self, slot: Slot) -> Part | None:
+        """Open a slot's parts to all readers.
+
+        Returns:
+            The first part, for the caller; None if the batch is no longer wanted.
+        """
+        assert slot.data is not None
+        if slot.discarded:
+            self.retire(slot)
+            return None
+        num_parts = 1
+        if self._num_threads > 1 and slot.data.nbytes >= _MIN_BYTES_TO_SPLIT:
+            num_parts = min(slot.size, 2 * self._num_threads)
+        slot.part_size = -(-slot.size // num_parts)
+        slot.num_parts = -(-slot.size // slot.part_size)
+        part = self._next_part(slot)
+        self.wake_idle()
+        return part
+
+    def part_done(self, slot: Slot) -> bool:
+        """Count a finished part; return whether the batch is complete and wanted."""
+        slot.parts_done += 1
+        if slot.discarded:
+            if slot.parts_done == slot.next_part:
+                self.retire(slot)
+            return False
+        return slot.parts_done == slot.num_parts
+
+    def finish(self, slot: Slot) -> None:
+        """Take a slot off the schedule: its batch is ready, or has failed."""
+        self._filling.remove(slot)
+        if slot.failure is not None:
+            self.over = True
+
+    def retire(self, slot: Slot) -> None:
+        """Take a slot off the schedule whose batch nobody wants; it comes back through the inbox."""
+        self._filling.remove(slot)
+        slot.give_back()
+
+    def skip_to(self, sequence: int) -> None:
+        """Give up every batch before ``sequence`` and go on with that one."""
+        self._next_sequence = max(self._next_sequence, sequence)
+        for slot in [slot for slot in self._filling if slot.sequence < sequence]:
+            slot.discarded = True
+            # Otherwise whoever opens it, fills its last part or uploads it finds out.
+            idle = slot.parts_done == slot.next_part
+            if slot.state is SlotState.FILLING and slot.num_parts and idle:
+                self.retire(slot)
+
+    def is_coming(self, sequence: int) -> bool:
+        """Return whether a reader works on the batch of this serial number."""
+        return any(slot.sequence == sequence for slot in self._filling)
+
+    def abandon(self) -> None:
+        """Give up everything; only when no reader runs any more."""
+        for slot in list(self._filling):
+            self.retire(slot)
+
+    def _can_open(self) -> bool:
+        if self._opening or self.over or not self._ring.num_free:
+            return False
+        last = self._order.num_batches
+        return last is None or self._next_sequence < last
+
+    @staticmethod
+    def _next_part(slot: Slot) -> Part:
+        number = slot.next_part
+        slot.next_part += 1
+        start = number * slot.part_size
+        return Part(slot, number, start, min(start + slot.part_size, slot.size))

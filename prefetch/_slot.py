@@ -1,0 +1,241 @@
+"""One place of the ring: memory for one batch, filled again and again.
+
+A slot goes FREE -> FILLING -> UPLOADING -> READY -> LEASED -> (DRAINING ->) FREE. A slot whose
+batch nobody wants any more (an abandoned epoch) skips LEASED: dropping its lease brings it back
+the same way. All fields are guarded by the prefetcher's lock, except where a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory import Blob
+from prefetch._lease import DeviceHold, Lease, export_array
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+    import numpy.typing as npt
+
+    from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
+    from prefetch._batch import PackedKeys
+    from prefetch._order import PlannedBatch
+    from prefetch._source import Records
+
+
+class SlotState(enum.Enum):
+    """Where a slot stands in its life."""
+
+    FREE = "free"
+    FILLING = "filling"
+    UPLOADING = "uploading"
+    READY = "ready"
+    LEASED = "leased"
+    DRAINING = "draining"
+
+
+class _Memory:
+    """Host and device memory for one of a slot's two Blobs; grows, never shrinks."""
+
+    __slots__ = ("_address", "_device", "_device_buffer", "_host_buffer")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._host_buffer: HostBuffer | None = None
+        self._device_buffer: DeviceBuffer | None = None
+        self._address = 0
+
+    @property
+    def host_bytes(self) -> int:
+        return 0 if self._host_buffer is None else self._host_buffer.nbytes
+
+    @property
+    def device_bytes(self) -> int:
+        return 0 if self._device_buffer is None else self._device_buffer.nbytes
+
+    def bind(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], lease: Lease, *, most_rows: int
+    ) -> tuple[Blob, npt.NDArray[Any]]:
+        """Return a Blob over this memory that holds ``lease``, and its writable host array.
+
+        Where memory must be allocated, there is room for ``most_rows`` rows at once: a slot whose
+        first batch is an epoch's short last one is not allocated twice.
+        """
+        nbytes = math.prod(shape) * dtype.itemsize
+        room = nbytes // shape[0] * max(shape[0], most_rows)
+        host = self._host_buffer
+        if host is None or host.nbytes < nbytes:
+            self._host_buffer = None  # the old block goes first: never both at once
+            host = self._host_buffer = self._device.alloc_host(room)
+            self._address = host.array.__array_interface__["data"][0]
+        array = export_array(host, lease, address=self._address, shape=shape, dtype=dtype)
+        blob = Blob(shape, dtype=dtype, device=self._device)
+        if self._device.has_device_memory:
+            block = self._device_buffer
+            if block is None or block.nbytes < nbytes:
+                self._device_buffer = None
+                block = self._device_buffer = self._device.alloc_device(room)
+            blob.set_gpu_data(block.slice(0, nbytes, owner=DeviceHold(block, lease)))
+        blob.set_cpu_data(array)
+        return blob, array
+
+
+class Slot:
+    """Memory and bookkeeping of one batch on its way to the consumer.
+
+    Attributes:
+        number: Place in the ring, counted from 0.
+        device: Where its memory is.
+        state: Where the slot stands.
+        sequence: Serial number of its batch in the feed's life.
+        leased_as: (epoch, number) of the batch that the consumer holds, while it does.
+        planned: The batch that it holds or is being filled with.
+        words: (N, 3) uint32 raw random words of that batch.
+        records: The batch's values where they were walked in order; None where readers fetch them.
+        indices: (N,) int64 record indices as delivered (substitutes named).
+        keys: The records' keys, packed, by part number.
+        num_parts: Parts of the batch; 0 until the first record has fixed the shape.
+        next_part: The next part to be handed to a reader.
+        parts_done: Parts that readers have finished.
+        failure: (position in the batch, exception) of the first thing that went wrong.
+        discarded: Whether the batch is no longer wanted.
+        data: (N, ...) host array being filled.
+        labels: (N,) host array being filled; None where there are no labels.
+        events: Events of the copies to the device.
+    """
+
+    def __init__(self, number: int, device: Device, returns: SimpleQueue[Any]) -> None:
+        self.number = number
+        self.device = device
+        self.state = SlotState.FREE
+        self.sequence = -1
+        self.leased_as = (-1, -1)
+        self._returns = returns
+        self._data_memory = _Memory(device)
+        self._label_memory = _Memory(device)
+        self.streams: list[Stream] = []
+        self.events: list[Event] = []
+        self.num_pending = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.planned: PlannedBatch | None = None
+        self.words: npt.NDArray[np.uint32] | None = None
+        self.records: Records | None = None
+        self.indices: npt.NDArray[np.int64] | None = None
+        self.keys: dict[int, PackedKeys] = {}
+        self.num_parts = 0
+        self.next_part = 0
+        self.parts_done = 0
+        self.part_size = 0
+        self.failure: tuple[int, BaseException] | None = None
+        self.discarded = False
+        self.data: npt.NDArray[Any] | None = None
+        self.labels: npt.NDArray[Any] | None = None
+        self.data_blob: Blob | None = None
+        self.label_blob: Blob | None = None
+        self.lease: Lease | None = None
+
+    @property
+    def size(self) -> int:
+        """N, the number of places in the batch."""
+        assert self.planned is not None
+        return len(self.planned.records)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of host memory that the slot owns."""
+        return self._data_memory.host_bytes + self._label_memory.host_bytes
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of device memory that the slot owns."""
+        return self._data_memory.device_bytes + self._label_memory.device_bytes
+
+    def note_use(self, stream: Stream) -> None:
+        """Remember a stream that was handed some of the slot; any thread, without a lock.
+
+        The stream is kept alive until the slot is free again. list.append is atomic; a stream
+        noted twice costs one more event.
+        """
+        if stream not in self.streams:
+            self.streams.append(stream)
+
+    def begin(
+        self,
+        planned: PlannedBatch,
+        *,
+        words: npt.NDArray[np.uint32],
+        records: Records | None,
+    ) -> None:
+        """Take up a batch: FREE -> FILLING, with a lease of its own."""
+        self.planned = planned
+        self.words = words
+        self.records = records
+        self.indices = planned.records.copy()
+        self.lease = Lease(self, self._returns)
+
+    def shape(
+        self,
+        sample_shape: tuple[int, ...],
+        *,
+        dtype: np.dtype[Any],
+        label_dtype: np.dtype[Any] | None,
+        most_rows: int,
+    ) -> None:
+        """Give the batch its memory; only the reader that opened the slot calls this.
+
+        Args:
+            sample_shape: (C, H, W) or (H, W, C) of every sample.
+            dtype: Element type of the data.
+            label_dtype: Element type of the labels; None for no labels.
+            most_rows: Samples of the largest batch that the slot will ever hold.
+        """
+        assert self.lease is not None
+        shape = (self.size, *sample_shape)
+        self.data_blob, self.data = self._data_memory.bind(
+            shape, dtype, self.lease, most_rows=most_rows
+        )
+        if label_dtype is not None:
+            self.label_blob, self.labels = self._label_memory.bind(
+                (self.size,), label_dtype, self.lease, most_rows=most_rows
+            )
+
+    def fail(self, position: int, error: BaseException) -> None:
+        """Note what went wrong at a position; the first in the batch's order is kept."""
+        if self.failure is None or position < self.failure[0]:
+            self.failure = (position, error)
+
+    def release_records(self) -> None:
+        """Let go of the walked values; idempotent."""
+        records, self.records = self.records, None
+        if records is not None:
+            records.release()
+
+    def push(self, stream: Stream) -> None:
+        """Queue the copies to the device; without the lock, by the reader of the last part."""
+        for blob in (self.data_blob, self.label_blob):
+            if blob is not None:
+                blob.async_gpu_push(stream)
+                event = blob.push_event
+                if event is not None:
+                    self.events.append(event)
+
+    def forget(self) -> None:
+        """Drop everything of the batch but the memory, the events and the noted streams.
+
+        Dropping the lease puts the slot on the queue of returns, unless the consumer has it.
+        """
+        self.release_records()
+        self._reset()
+
+    def give_back(self) -> None:
+        """Forget a batch that the consumer never got, and put the slot on the queue of returns."""
+        leased = self.lease is not None
+        self.forget()
+        if not leased:  # planning failed, there was no lease yet
+            self._returns.put(self)

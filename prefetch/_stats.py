@@ -1,0 +1,53 @@
+"""What a feed counts, as a frozen snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedStats:
+    """A snapshot of a feed's counters; all times are in seconds, all sizes in bytes.
+
+    Attributes:
+        batches: Batches served to the consumer so far.
+        samples: Examples in them.
+        wait_s: How long next() has waited for a batch in all. Near 0: the readers keep up. A large
+            share of the run: the loop is waiting for data; more threads, a smaller transform or a
+            faster disk help, a deeper ring does not.
+        waits: How many of the calls of next() found no batch ready.
+        mean_ready: Batches that stood ready when next() was called, on average. Near ``prefetch``:
+            the readers are ahead. Near 0: the loop is as fast as the readers, or faster.
+        busy_s: Time that the readers spent on batches, summed over the threads.
+        threads: Reader threads that the feed runs with.
+        prefetch: Batches that are kept ahead of the consumer.
+        slots: Slots in the ring now; it grows while the consumer holds batches.
+        slots_free: Slots with nothing to do; at rest, none of them is.
+        slots_filling: Slots that readers work on, copies to the device included.
+        slots_ready: Slots with a batch that waits for the consumer.
+        slots_leased: Slots whose batch is referenced by the consumer.
+        slots_draining: Slots that wait for the device work of their last batch.
+        host_bytes: Host memory of all slots.
+        device_bytes: Device memory of all slots.
+        bad_records: Different records that were found bad and replaced.
+        device: Name of the device, such as ``cpu`` or ``cuda:0``.
+    """
+
+    batches: int
+    samples: int
+    wait_s: float
+    waits: int
+    mean_ready: float
+    busy_s: float
+    threads: int
+    prefetch: int
+    slots: int
+    slots_free: int
+    slots_filling: int
+    slots_ready: int
+    slots_leased: int
+    slots_draining: int
+    host_bytes: int
+    device_bytes: int
+    bad_records: int
+    device: str

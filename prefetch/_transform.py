@@ -1,0 +1,277 @@
+"""What is done to each record on its way into a batch, and who does it.
+
+A record's pixels are cut (crop), flipped (mirror), and become (pixel - mean) * scale, in that
+order, as in Caffe's transformer:
+
+- The crop is a square; its place is drawn in phase train and the centre, rounded down, in phase
+  test. The mirror's coin is thrown in either phase.
+- A mean image belongs to the uncropped record: each pixel has the mean of its own place in the
+  record subtracted, wherever it ends up. One mean value serves all channels of whatever record;
+  Caffe's habit of freezing the number of channels at the first is not kept.
+- Random words come from outside, three for each record: mirror, row, column. They are reduced
+  here because the ranges depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then
+  ``reduce(word, height - crop + 1)`` and ``reduce(word, width - crop + 1)``.
+
+Channels: encoded images are decoded blue first, and Caffe's tools write raw records in that order
+too, so ``stored`` and ``bgr`` deliver what is stored, and ``rgb`` turns the first three channels of
+3 or 4 around (a fourth is alpha and stays last); other numbers of channels have no colours and stay
+as they are. ``mean_value`` and a ``scale`` of one a channel are in the order of the *delivered*
+channels; a mean image is, like the records that it was made from, in the *stored* order.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from prefetch import _reference
+from prefetch._datum import DatumError, parse_datum
+from prefetch._decode import ImageDecoder
+from prefetch._errors import ConfigError, ConfigFault
+from prefetch._faults import BadRecordError, Fault, Reason
+from prefetch._reference import ENCODED, Outcome, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+logger = logging.getLogger("prefetch")
+
+_DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint8))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Transform:
+    """A transformation, resolved from the configuration; shared between threads.
+
+    Attributes:
+        train: Whether crops are drawn; otherwise they are the centre.
+        crop_size: Side of the crop, in pixels; 0 for none.
+        mirror: Whether images are flipped left to right with a chance of one half.
+        mean_value: Subtracted from every pixel: none, one, or one a delivered channel.
+        mean_image: float32 (channels, height, width), subtracted from the uncropped record; stored
+            channels. Not together with mean_value.
+        scale: Factor after the mean: one, or one a delivered channel.
+        force_color: Decode encoded images to three channels; raw records stay as they are.
+        force_gray: Decode encoded images to one channel; raw records stay as they are.
+        channels: Order of the channels delivered.
+        layout: Order of a batch's axes.
+        dtype: float32, float16 (rounded from the float32 result) or uint8 (no mean, no scale).
+        modulo: How random words are reduced: True for Caffe's ``word % range``, False for
+            ``(word * range) >> 32``.
+
+    Raises:
+        ConfigError: Attributes contradict each other; it lists every fault.
+
+    Example:
+        >>> Transform(train=True, crop_size=227, mirror=True).words_per_record
+        3
+    """
+
+    train: bool
+    crop_size: int = 0
+    mirror: bool = False
+    mean_value: tuple[float, ...] = ()
+    mean_image: NDArray[np.float32] | None = None
+    scale: tuple[float, ...] = (1.0,)
+    force_color: bool = False
+    force_gray: bool = False
+    channels: Literal["stored", "rgb", "bgr"] = "stored"
+    layout: Literal["nchw", "nhwc"] = "nchw"
+    dtype: np.dtype[Any] = _DTYPES[0]
+    modulo: bool = False
+
+    def __post_init__(self) -> None:
+        faults = tuple(
+            ConfigFault(f"transform.{name}", message) for name, message in self._contradictions()
+        )
+        if faults:
+            raise ConfigError("transform", faults)
+
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.crop_size < 0:
+            yield "crop_size", f"is {self.crop_size}, and must be 0 (no crop) or more"
+        if self.mean_value and self.mean_image is not None:
+            yield "mean_file", "is given together with mean_value; leave one of them out"
+        if self.mean_image is not None and self.mean_image.ndim != 3:
+            yield (
+                "mean_file",
+                f"has {self.mean_image.ndim} axes, and 3 are expected: channels, height, width",
+            )
+        if not self.scale:
+            yield "scale", "is empty; give one number, or one a channel"
+        if self.force_color and self.force_gray:
+            yield "force_gray", "is set together with force_color; leave one of them out"
+        if self.dtype not in _DTYPES:
+            yield "dtype", f"is {self.dtype}, and must be float32, float16 or uint8"
+        if self.dtype == np.uint8:
+            if self.mean_value or self.mean_image is not None:
+                yield "dtype", "is uint8, which cannot carry pixels less a mean; use float32"
+            if any(factor != 1 for factor in self.scale):
+                yield "dtype", "is uint8, which cannot carry scaled pixels; use float32"
+
+    @property
+    def draws_mirror(self) -> bool:
+        """Return whether each record takes a word for its mirror, in either phase."""
+        return self.mirror
+
+    @property
+    def draws_crop(self) -> bool:
+        """Return whether each record takes two words for the place of its crop."""
+        return self.train and self.crop_size > 0
+
+    @property
+    def words_per_record(self) -> int:
+        """Return how many random words each record takes, 0 to 3, whatever its size."""
+        return int(self.draws_mirror) + 2 * int(self.draws_crop)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """Return it as the kernels take it."""
+        mean_image = self.mean_image
+        if mean_image is not None:
+            mean_image = np.ascontiguousarray(mean_image, np.float32)
+        return Recipe(
+            crop_size=self.crop_size,
+            random_crop=self.train,
+            mirror=self.mirror,
+            modulo=self.modulo,
+            swap_channels=self.channels == "rgb",
+            channels_last=self.layout == "nhwc",
+            mean_value=np.array(self.mean_value, np.float32),
+            scale=np.array(self.scale, np.float32),
+            mean_image=mean_image,
+        )
+
+
+class Kernels(Protocol):
+    """What fills rows: the C extension, or its NumPy twin, with the twin's contract."""
+
+    def fill(
+        self,
+        values: Sequence[memoryview],
+        words: NDArray[np.uint32],
+        data: NDArray[Any],
+        labels: NDArray[Any] | None,
+        recipe: Recipe,
+        /,
+    ) -> list[Outcome]:
+        """Fill a part from its records; locate the encoded ones."""
+
+    def fill_image(
+        self,
+        image: NDArray[np.uint8],
+        words: NDArray[np.uint32],
+        row: NDArray[Any],
+        recipe: Recipe,
+        /,
+    ) -> tuple[int, tuple[int, ...]] | None:
+        """Fill a row from a decoded image."""
+
+
+class RecordTransformer:
+    """Turns records into rows of a batch, for one thread; owns its scratch memory.
+
+    Args:
+        transform: What to do; shared with other threads.
+        kernels: Who does it.
+    """
+
+    def __init__(self, transform: Transform, *, kernels: Kernels = _reference) -> None:
+        self._kernels = kernels
+        self._recipe = transform.recipe
+        self._dtype = transform.dtype
+        self._decoder = ImageDecoder(
+            force_color=transform.force_color, force_gray=transform.force_gray
+        )
+        self._warns_of_raw = transform.force_color or transform.force_gray
+
+    def sample_shape(self, value: memoryview) -> tuple[int, ...] | Fault:
+        """Return the shape of the samples of a batch whose first record this is.
+
+        Args:
+            value: The record, the bytes of a Datum.
+
+        Returns:
+            (channels, height, width), or (height, width, channels) for layout nhwc, after the
+            crop; or what is wrong with the record, at position 0. Of a JPEG only the header is
+            read, so fill() may still find it bad.
+        """
+        recipe = self._recipe
+        try:
+            datum = parse_datum(value)
+            if datum.encoded:
+                height, width, channels = self._decoder.shape(_reference.image_bytes(datum))
+            else:
+                channels, height, width = _reference.raw_pixels(datum, self._dtype).shape
+            _reference.check_fit((channels, height, width), recipe)
+        except DatumError as bad:
+            return Fault(0, Reason(bad.reason), bad.numbers)
+        except BadRecordError as bad:
+            return bad.at(0)
+        if recipe.crop_size:
+            height = width = recipe.crop_size
+        if recipe.channels_last:
+            return height, width, channels
+        return channels, height, width
+
+    def fill(
+        self,
+        values: Sequence[memoryview],
+        words: NDArray[np.uint32],
+        data: NDArray[Any],
+        labels: NDArray[Any] | None,
+    ) -> list[Fault]:
+        """Fill part of a batch from its records; bad bytes never raise.
+
+        Nothing refers to the values after it returns.
+
+        Args:
+            values: The records, each the bytes of a Datum.
+            words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
+                Those that the transformation does not draw are ignored.
+            data: (n, *sample_shape) of the transform's dtype, C-contiguous; the rows to fill.
+            labels: (n,) of any integer or float type, or None for no labels. Labels are int32
+                numbers, converted: 16777217 becomes 16777216 in float32, as in Caffe.
+
+        Returns:
+            The bad records, by position. Their rows and labels are unspecified; all others are
+            complete.
+        """
+        faults: list[Fault] = []
+        outcomes = self._kernels.fill(values, words, data, labels, self._recipe)
+        for position, code, numbers in outcomes:
+            fault: Fault | None
+            if code == ENCODED:
+                # Parsed a second time for its bytes: decoding takes a hundred times as long.
+                encoded = _reference.image_bytes(parse_datum(values[position]))
+                fault = self._fill_encoded(encoded, words[position], data, position)
+            else:
+                fault = Fault(position, Reason(code), numbers)
+            if fault is not None:
+                faults.append(fault)
+        if self._warns_of_raw and len(outcomes) < len(values):
+            self._warns_of_raw = False
+            logger.warning(
+                "force_color and force_gray apply to encoded images only; "
+                "raw records, which this source holds, keep the channels that they have"
+            )
+        return faults
+
+    def _fill_encoded(
+        self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int
+    ) -> Fault | None:
+        try:
+            image = self._decoder.decode(encoded)
+        except BadRecordError as bad:
+            return bad.at(position)
+        outcome = self._kernels.fill_image(image, words, data[position], self._recipe)
+        if outcome is None:
+            return None
+        code, numbers = outcome
+        return Fault(position, Reason(code), numbers)

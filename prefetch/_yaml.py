@@ -1,0 +1,198 @@
+"""YAML of version 1.2 as plain values, with the line of every key.
+
+ruamel.yaml scans, parses and tells ``1e-3`` from text; what is made of its events is decided here:
+numbers are numbers, ``off`` and ``yes`` are text, a key given twice is a fault, and what could
+build objects or blow a small file up to gigabytes (tags, aliases) is refused. Events come one by
+one, so that every such fault of a file is reported, not the first alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+from ruamel.yaml.nodes import ScalarNode
+
+from prefetch._config_faults import dotted
+from prefetch._errors import ConfigError, ConfigFault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MAX_DEPTH = 20
+_BASES = {"0x": 16, "0o": 8, "0b": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """One YAML file that holds a mapping.
+
+    Attributes:
+        values: The mapping; of a key given twice the first value, without refused values.
+        lines: Line of every key, counted from 1, by its dotted name.
+        faults: Keys given twice and values refused, in the order of the file.
+    """
+
+    values: dict[str, Any]
+    lines: dict[str, int]
+    faults: tuple[ConfigFault, ...]
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Read a YAML file that holds one mapping, or nothing.
+
+    Raises:
+        ConfigError: The file is no YAML or no mapping; it names the line and the column.
+        OSError: The file cannot be read.
+    """
+    try:
+        return _Reader(path.read_text(encoding="utf-8")).document()
+    except _UnreadableError as error:
+        line, message = error.line, str(error)
+    except UnicodeDecodeError as error:
+        line, message = None, f"expected UTF-8 text, found byte {error.object[error.start]:#04x}"
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        column = "" if mark is None else f"column {mark.column + 1}: "
+        message = column + ", ".join(part for part in (error.context, error.problem) if part)
+    except YAMLError as error:
+        line, message = None, " ".join(str(error).split())
+    raise ConfigError(str(path), (ConfigFault("", message, line),))
+
+
+class _UnreadableError(Exception):
+    def __init__(self, message: str, event: Event) -> None:
+        super().__init__(message)
+        self.line = _line(event)
+
+
+def _line(event: Event) -> int:
+    return int(event.start_mark.line) + 1
+
+
+class _Refused:
+    """Stands for a value that is a fault by itself, and is left out."""
+
+
+_REFUSED = _Refused()
+
+
+class _Reader:
+    """Builds the values of one document from its events."""
+
+    def __init__(self, text: str) -> None:
+        yaml = YAML(typ="safe", pure=True)
+        self._events: Iterator[Event] = iter(yaml.parse(text))
+        self._resolver = yaml.resolver
+        self._lines: dict[str, int] = {}
+        self._faults: list[ConfigFault] = []
+
+    def document(self) -> YamlDocument:
+        next(self._events)  # the start of the stream
+        values: Any = None
+        event = next(self._events)
+        if isinstance(event, DocumentStartEvent):
+            if event.version not in {None, (1, 2)}:
+                raise _UnreadableError("expected YAML 1.2; leave the %YAML line out", event)
+            root = next(self._events)
+            values = self._value(root, ())
+            if not isinstance(values, dict | _Refused) and values is not None:
+                raise _UnreadableError("expected a mapping of options, as in batch_size: 64", root)
+            next(self._events)  # the end of the document
+            event = next(self._events)
+        if not isinstance(event, StreamEndEvent):
+            raise _UnreadableError("expected one document, found a second", event)
+        options = values if isinstance(values, dict) else {}
+        return YamlDocument(options, self._lines, tuple(self._faults))
+
+    def _value(self, event: Event, path: tuple[str | int, ...]) -> Any:
+        if len(path) > _MAX_DEPTH:
+            raise _UnreadableError(f"nested more than {_MAX_DEPTH} deep", event)
+        if isinstance(event, AliasEvent):
+            self._refuse(
+                path, event, f"the alias *{event.anchor} is not followed; repeat the value"
+            )
+            return _REFUSED
+        value: Any
+        tag = getattr(event, "tag", None)
+        match event:
+            case MappingStartEvent():
+                value = self._mapping(path)
+            case SequenceStartEvent():
+                value = self._sequence(path)
+            case _:
+                value = self._scalar(event)
+        if tag is not None:
+            self._refuse(path, event, f"the tag {tag} is not read; write the plain value")
+            return _REFUSED
+        return value
+
+    def _mapping(self, path: tuple[str | int, ...]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            if not isinstance(event, ScalarEvent):
+                raise _UnreadableError("expected the name of an option", event)
+            name = str(event.value)
+            inner = (*path, name)
+            key = dotted(inner)
+            first = self._lines.get(key)
+            if first is None:
+                self._lines[key] = _line(event)
+                value = self._value(next(self._events), inner)
+                if value is not _REFUSED:
+                    values[name] = value
+            else:
+                self._refuse(inner, event, f"given twice; the first is on line {first}")
+                self._value(next(self._events), inner)
+        return values
+
+    def _sequence(self, path: tuple[str | int, ...]) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            inner = (*path, len(values))
+            self._lines[dotted(inner)] = _line(event)
+            values.append(self._value(event, inner))
+        return [value for value in values if value is not _REFUSED]
+
+    def _scalar(self, event: Any) -> Any:
+        text = str(event.value)
+        tag = str(self._resolver.resolve(ScalarNode, text, event.implicit))
+        try:
+            match tag.rpartition(":")[2]:
+                case "null":
+                    return None
+                case "bool":
+                    return text.lower() == "true"
+                case "int":
+                    return _integer(text)
+                case "float":
+                    # Infinity and not-a-number are spelled .inf and .nan here.
+                    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        except ValueError:
+            # What only looks like a number, such as 1_ or a thousand digits, stays text.
+            pass
+        return text
+
+    def _refuse(self, path: tuple[str | int, ...], event: Event, message: str) -> None:
+        self._faults.append(ConfigFault(dotted(path), message, _line(event)))
+
+
+def _integer(text: str) -> int:
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    base = _BASES.get(digits[:2], 10)
+    return sign * int(digits if base == 10 else digits[2:], base)

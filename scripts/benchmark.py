@@ -1,0 +1,298 @@
+"""Measure a feed on this machine: images/s, CPU time per image, waiting, and overlap.
+
+    benchmark.py [CONFIG]                what a configuration gives to four kinds of loop
+    benchmark.py [CONFIG] --overlap      whether readers and a loop of equal cost run at once
+
+Without CONFIG a temporary database of random raw images is used. Everything is measured in several
+rounds in which all cases take turns, so that a slow spell of the machine falls on all of them.
+
+With --json the report is one object:
+
+    format     1
+    machine    {python, numpy, platform, cpus: cores that this process may use, load: processes that
+               wanted a core in the minute before, on average}
+    feed       {source, batch_size, sample_shape, dtype, bytes_per_batch, threads, device}
+    cases      list of {consumer, description, prefetch, rounds: list of {batches, images, bytes,
+               elapsed_s, cpu_s, waited_s, waits, mean_ready}}; cpu_s is that of the whole process
+    overlap    empty without --overlap; list of {consumer, prefetch; reader_s, consumer_s, batch_s:
+               what a batch takes the readers alone, the consumer alone, and both, as medians;
+               ratio: batch_s / max(reader_s, consumer_s); ratio_best: the same of the fastest
+               rounds; limit: the highest ratio that passes, passed: both null where none is set}
+
+Exit status: 0; 1 if a ratio is above its limit; 2 if something could not be opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import consumers
+import memory
+import prefetch
+import prefetch.testing
+from measurement import Case, Effort, endless, measure_in_turns
+from overlap import measure_overlap, overlap_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from measurement import Round
+    from overlap import OpenFeed, Overlap
+
+_BUSY_LOAD = 0.5
+
+
+def measure_throughput(
+    open_feed: OpenFeed, effort: Effort, *, consumer_s: float, console: Console
+) -> list[Case]:
+    """Measure what each kind of loop gets.
+
+    Args:
+        open_feed: Opens a feed with the options given as keywords.
+        effort: How much is measured.
+        consumer_s: What a batch takes the loops that do something with it, in seconds.
+        console: Shows what is going on.
+    """
+    kinds = (
+        consumers.drain(),
+        consumers.read(),
+        consumers.wait(consumer_s),
+        consumers.python(consumer_s),
+    )
+    with contextlib.ExitStack() as stack:
+        cases = [Case(kind, stack.enter_context(open_feed())) for kind in kinds]
+        measure_in_turns(cases, effort, console)
+    return cases
+
+
+@contextlib.contextmanager
+def random_database(num_records: int, shape: tuple[int, int, int]) -> Iterator[Path]:
+    """Give a temporary database of random raw images.
+
+    Args:
+        num_records: How many.
+        shape: (C, H, W) of the uint8 images.
+
+    Yields:
+        Its folder.
+    """
+    rng = np.random.default_rng(0)
+    records = (
+        (
+            b"%08d" % index,
+            prefetch.testing.encode_image(rng.integers(0, 256, shape, np.uint8), label=index),
+        )
+        for index in range(num_records)
+    )
+    with tempfile.TemporaryDirectory(prefix="ringfeed-benchmark-") as folder:
+        yield prefetch.testing.write_database(Path(folder) / "lmdb", records)
+
+
+def random_config(source: Path, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Return a configuration for a `random_database`: all of crop, mirror, mean and scale."""
+    side = min(shape[1:])
+    return {
+        "source": source,
+        "transform": {
+            "crop_size": side - side // 8,
+            "mirror": True,
+            "mean_value": [127.5],
+            "scale": 1 / 127.5,
+        },
+    }
+
+
+def describe(open_feed: OpenFeed, source: str) -> dict[str, Any]:
+    """Return what is measured, and on what, for the JSON report."""
+    with open_feed() as feed:
+        batch = next(endless(feed))
+        stats = feed.stats()
+        return {
+            "machine": {
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "platform": platform.platform(),
+                "cpus": len(os.sched_getaffinity(0)),
+                "load": os.getloadavg()[0],
+            },
+            "feed": {
+                "source": source,
+                "batch_size": feed.config.batch_size,
+                "sample_shape": list(batch.data.shape[1:]),
+                "dtype": str(batch.data.dtype),
+                "bytes_per_batch": batch.data.nbytes,
+                "threads": stats.threads,
+                "device": stats.device,
+            },
+        }
+
+
+def throughput_table(cases: Sequence[Case]) -> Table:
+    """Return the table of what each kind of loop got: the fastest round, and the median."""
+    table = Table("loop", box=None, padding=(0, 2, 0, 0))
+    for heading in (
+        "images/s",
+        "median",
+        "MB/s",
+        "CPU ms/image",
+        "waited",
+        "not ready",
+        "ready, mean",
+    ):
+        table.add_column(heading, justify="right")
+    for case in cases:
+        best = max(case.rounds, key=lambda measured: measured.images_per_s)
+
+        def mid(value: Callable[[Round], float], case: Case = case) -> float:
+            return statistics.median(value(measured) for measured in case.rounds)
+
+        table.add_row(
+            case.consumer.name,
+            f"{best.images_per_s:,.0f}",
+            f"{mid(lambda r: r.images_per_s):,.0f}",
+            f"{mid(lambda r: r.bytes / r.elapsed_s / 1e6):,.0f}",
+            f"{mid(lambda r: 1000 * r.cpu_s / r.images):.4f}",
+            f"{mid(lambda r: r.waited_s / r.elapsed_s):.0%}",
+            f"{mid(lambda r: r.waits / r.batches):.0%}",
+            f"{mid(lambda r: r.mean_ready):.1f} of {case.feed.config.prefetch}",
+        )
+    return table
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and report; return the exit status."""
+    report_to = Console(stderr=options.json == "-", highlight=False)
+    progress = Console(stderr=True)
+    effort = Effort(rounds=options.rounds, batches=options.batches, seconds=options.seconds)
+    consumer_s = options.consumer_ms / 1000
+    with contextlib.ExitStack() as stack:
+        config: Any = options.config
+        if config is None:
+            database = stack.enter_context(random_database(options.records, options.shape))
+            config = random_config(database, options.shape)
+        given = {
+            name: value
+            for name in ("threads", "prefetch", "batch_size", "device")
+            if (value := getattr(options, name)) is not None
+        }
+
+        def open_feed(**settings: Any) -> prefetch.Feed:
+            return prefetch.open(config, **{"epochs": None, **given, **settings})
+
+        source = "random" if options.config is None else str(options.config)
+        report: dict[str, Any] = {"format": 1, **describe(open_feed, source)}
+        if (load := report["machine"]["load"]) > _BUSY_LOAD:
+            progress.print(
+                f"This machine is busy (load {load:.1f}): expect bad and unsteady numbers."
+            )
+        overlaps: list[Overlap] = []
+        if options.overlap:
+            cases, overlaps = measure_overlap(
+                open_feed,
+                effort,
+                reader_s=options.reader_ms / 1000,
+                consumer_s=consumer_s,
+                threads=options.threads or 1,
+                console=progress,
+            )
+            report["feed"]["batch_size"] = cases[0].feed.config.batch_size
+            report_to.print(overlap_table(overlaps))
+        else:
+            cases = measure_throughput(open_feed, effort, consumer_s=consumer_s, console=progress)
+            report_to.print(throughput_table(cases))
+            for case in cases:
+                report_to.print(f"  {case.consumer.name:<8}{case.consumer.description}")
+        report["cases"] = [case.as_json() for case in cases]
+        report["overlap"] = [dataclasses.asdict(one) for one in overlaps]
+    if options.json is not None:
+        text = json.dumps(report, indent=2) + "\n"
+        if options.json == "-":
+            sys.stdout.write(text)
+        else:
+            Path(options.json).write_text(text, encoding="utf-8")
+    return 1 if any(one.passed is False for one in overlaps) else 0
+
+
+def parse_options(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file")
+    parser.add_argument("--overlap", action="store_true", help="measure overlap instead")
+    parser.add_argument("--json", metavar="FILE", help="write the report there; - for the output")
+    measuring = parser.add_argument_group("measuring")
+    measuring.add_argument("--rounds", type=_count, default=5, help="(default: %(default)s)")
+    measuring.add_argument("--batches", type=_count, help="a round (default: by --seconds)")
+    measuring.add_argument(
+        "--seconds",
+        type=float,
+        default=0.5,
+        help="that a round takes, about (default: %(default)s)",
+    )
+    measuring.add_argument(
+        "--consumer-ms",
+        type=float,
+        default=10.0,
+        help="what the loops with a cost take for a batch (default: %(default)s)",
+    )
+    measuring.add_argument(
+        "--reader-ms",
+        type=float,
+        default=10.0,
+        help="with --overlap: what readers take for a batch, by its size (default: %(default)s)",
+    )
+    feed = parser.add_argument_group("the feed, instead of what the configuration says")
+    feed.add_argument("--threads", type=_count, help="(--overlap: 1 unless given)")
+    feed.add_argument("--prefetch", type=_count)
+    feed.add_argument("--batch-size", type=_count)
+    feed.add_argument("--device")
+    database = parser.add_argument_group("the database, without CONFIG")
+    database.add_argument(
+        "--shape", type=_shape, default=(3, 64, 64), help="CxHxW (default: 3x64x64)"
+    )
+    database.add_argument("--records", type=_count, default=2000, help="(default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    channels, height, width = (_count(part) for part in text.split("x"))
+    return channels, height, width
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    options = parse_options(arguments)
+    try:
+        return run(options)
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return 130
+    except (memory.SyncedMemoryError, prefetch.PrefetchError, OSError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What every test is held to: it leaves no thread and no open file behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _open_files() -> set[str]:
+    """Return what the process's descriptors point to; sockets and pipes are the event loops'."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(entry)
+        except FileNotFoundError:
+            continue
+        if target.endswith((".mdb", ".mdb (deleted)")):
+            found.add(target)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_leaks() -> Iterator[None]:
+    """Fail a test that leaves threads or database files open."""
+    threads_before = set(threading.enumerate())
+    files_before = _open_files()
+    yield
+    left = [thread for thread in threading.enumerate() if thread not in threads_before]
+    if left or _open_files() != files_before:
+        gc.collect()  # what a test dropped without closing may go now, but it must go by itself
+        for thread in left:
+            thread.join(timeout=5)
+        left = [thread for thread in left if thread.is_alive()]
+    assert not left, f"threads left running: {left}"
+    assert _open_files() == files_before

@@ -1,0 +1,292 @@
+"""However a feed is left, no thread stays and nothing hangs.
+
+What can only be seen from outside runs in a process of its own, with a deadline.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import prefetch
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two hundred records."""
+    return write_database(tmp_path / "db", fingerprinted_images(200))
+
+
+def _run(body: str, source: Path, *, expect: int = 0) -> str:
+    """Run Python code in a new process; SOURCE is the database."""
+    code = f"import prefetch, sys, os, threading\nSOURCE = {str(source)!r}\n" + textwrap.dedent(
+        body
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == expect, done.stderr
+    return done.stdout + done.stderr
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "ringfeed" in thread.name]
+
+
+def test_two_hundred_early_breaks_leave_no_thread(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 8}) as feed:
+        for epoch in range(200):
+            for batch in feed:
+                assert (batch.epoch, batch.number) == (epoch, 0)
+                break
+    assert _threads() == []
+
+
+def test_opening_and_closing_two_hundred_feeds_leaves_no_thread(source: Path) -> None:
+    for _ in range(200):
+        with prefetch.open({"source": source, "batch_size": 8, "device": "simulated"}) as feed:
+            next(iter(feed))
+    assert _threads() == []
+
+
+def test_a_collected_feed_stops_its_threads_and_warns(source: Path) -> None:
+    feed = prefetch.open({"source": source})
+    iterator = iter(feed)
+    batch = next(iterator)
+    readers = [thread for thread in threading.enumerate() if "ringfeed" in thread.name]
+    assert readers
+    with pytest.warns(ResourceWarning, match="collected while it was open"):
+        del feed, iterator
+        gc.collect()
+    for reader in readers:
+        reader.join(timeout=DEADLINE_S)
+    assert _threads() == []
+    assert batch.label.numpy()[:2].tolist() == [0, 1]
+
+
+def test_a_feed_that_was_never_asked_is_collected_too(source: Path) -> None:
+    feed = prefetch.open({"source": source})
+    with pytest.warns(ResourceWarning, match="collected while it was open"):
+        del feed
+        gc.collect()
+
+
+def test_the_loop_may_hold_the_only_reference(source: Path) -> None:
+    loop = iter(prefetch.open({"source": source, "batch_size": 50}))
+    assert [batch.number for batch in loop] == [0, 1, 2, 3]
+    with pytest.warns(ResourceWarning, match="collected while it was open"):
+        del loop
+        gc.collect()
+
+
+def test_an_exception_in_the_loops_body_comes_out_and_the_feed_closes(source: Path) -> None:
+    with (  # noqa: PT012
+        pytest.raises(ZeroDivisionError),
+        prefetch.open({"source": source, "batch_size": 8}) as feed,
+    ):
+        for _ in feed:
+            1 / 0  # noqa: B018
+    assert _threads() == []
+
+
+def test_closing_from_another_thread_wakes_a_waiting_consumer(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 8, "max_batches_held": 400}) as feed:
+        seen: list[prefetch.Batch] = []
+        outcome: list[BaseException] = []
+
+        def consume() -> None:
+            try:
+                while True:
+                    seen.extend(feed)
+                    seen.clear()
+            except prefetch.FeedClosedError as error:
+                outcome.append(error)
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        while not feed.stats().batches:
+            threading.Event().wait(0.001)
+        feed.close()
+        consumer.join(timeout=DEADLINE_S)
+        assert not consumer.is_alive()
+        assert len(outcome) == 1
+
+
+def test_a_failed_open_leaves_nothing_and_a_good_one_follows(source: Path, tmp_path: Path) -> None:
+    for _ in range(20):
+        with pytest.raises(prefetch.DatabaseNotFoundError, match=str(tmp_path)):
+            prefetch.open({"source": tmp_path / "nowhere"})
+        with pytest.raises(prefetch.ConfigError):
+            prefetch.open({"source": source, "transform": {"mean_file": tmp_path / "none"}})
+    with prefetch.open({"source": source}) as feed:
+        assert len(next(iter(feed))) == 64
+
+
+def test_a_thread_that_cannot_start_is_an_error_and_not_a_hang(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = threading.Thread.start
+    started = 0
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal started
+        started += 1
+        if started == 3:
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    feed = prefetch.open({"source": source, "threads": 4})
+    with pytest.raises(RuntimeError, match="can't start"):
+        next(iter(feed))
+    assert feed.closed
+    assert _threads() == []
+
+
+def test_exit_without_close_neither_hangs_nor_complains(source: Path) -> None:
+    _run(
+        """
+        feed = prefetch.open({"source": SOURCE, "device": "simulated", "threads": 4})
+        batch = next(iter(feed))
+        kept = batch.data.numpy()
+        print("last line")
+        """,
+        source,
+    )
+
+
+def test_exit_in_the_middle_of_async_for_does_not_hang(source: Path) -> None:
+    _run(
+        """
+        import asyncio
+        async def main():
+            feed = prefetch.open({"source": SOURCE, "batch_size": 4})
+            async for batch in feed:
+                break
+            feed.close()
+        asyncio.run(main())
+        """,
+        source,
+    )
+
+
+def test_sys_exit_in_the_loop_keeps_its_status(source: Path) -> None:
+    _run(
+        """
+        for batch in prefetch.open({"source": SOURCE, "threads": 2}):
+            sys.exit(7)
+        """,
+        source,
+        expect=7,
+    )
+
+
+@pytest.mark.parametrize("where", ["waiting", "computing"])
+def test_ctrl_c_ends_the_program_as_it_ends_any_other(source: Path, where: str) -> None:
+    waits = "held.append(batch)" if where == "waiting" else "sum(range(1000))"
+    code = f"""
+import prefetch, time
+held = []
+feed = prefetch.open({{"source": {str(source)!r}, "batch_size": 8, "max_batches_held": 10**6}})
+print("ready", flush=True)
+while True:
+    for batch in feed:
+        {waits}
+        del held[5:]
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == -signal.SIGINT, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_fork_with_an_open_feed_is_an_error_in_the_child_and_harmless_in_the_parent(
+    source: Path,
+) -> None:
+    output = _run(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads, as users do
+        feed = prefetch.open({"source": SOURCE, "batch_size": 8})
+        iterator = iter(feed)
+        next(iterator)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(iterator)
+            except prefetch.FeedClosedError as error:
+                print("child:", error, flush=True)
+            feed.close()
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert next(iterator).number == 1
+        feed.close()
+        """,
+        source,
+    )
+    assert "open the feed in the child" in output
+
+
+def test_a_consumer_that_is_slow_for_a_while_loses_nothing(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 20, "prefetch": 2}) as feed:
+        seen: list[int] = []
+        for batch in feed:
+            if batch.number == 3:
+                time.sleep(0.5)
+            seen += batch.label.numpy().tolist()
+        assert seen == list(range(200))
+
+
+def test_file_descriptors_are_back_where_they_were(source: Path) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    with prefetch.open({"source": source}) as feed:
+        next(iter(feed))
+    before = count()
+    for _ in range(50):
+        with prefetch.open({"source": source, "device": "simulated", "shuffle": True}) as feed:
+            next(iter(feed))
+    assert count() == before
+
+
+FINDERS: dict[str, Callable[[prefetch.Feed], object]] = {
+    "repr": repr,
+    "stats": lambda feed: feed.stats(),
+    "len": len,
+    "epoch": lambda feed: feed.epoch,
+}
+
+
+@pytest.mark.parametrize("finder", FINDERS)
+def test_a_closed_feed_still_answers_questions(source: Path, finder: str) -> None:
+    feed = prefetch.open({"source": source})
+    next(iter(feed))
+    feed.close()
+    assert FINDERS[finder](feed) is not None

@@ -1,0 +1,131 @@
+"""A slot is refilled only after everything that may still use it has passed.
+
+Trouble seen elsewhere (BVLC/caffe PR 2998, pytorch 126946): a host buffer refilled before its
+asynchronous copy had ended, so that the GPU trained on the next batch's pixels. Every record's
+pixels tell which record it is, the device's queues are held or slow, and each batch that arrives
+must equal its fingerprint. On the simulated device a copy reads its source when it executes, so
+that a missing wait really tears.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import prefetch
+from memory import DeviceBuffer, open_device
+from memory.testing import hold, peek
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from memory import Device
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Sixty records; every pixel of record i is i."""
+    return write_database(tmp_path / "sixty", fingerprinted_images(60))
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    device = open_device("simulated", latency_s=0.002)
+    yield device
+    device.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("prefetch_depth", [1, 2])
+def test_with_slow_copies_every_batch_equals_its_fingerprint(
+    source: Path, device: Device, threads: int, prefetch_depth: int
+) -> None:
+    with prefetch.open(
+        {"source": source, "batch_size": 4, "prefetch": prefetch_depth, "threads": threads},
+        device=device,
+    ) as feed:
+        for _ in range(2):
+            for batch in feed:
+                on_device = _read_back(device, batch)
+                expected = np.arange(4 * batch.number, 4 * batch.number + 4)
+                assert (on_device == expected[:, None, None, None]).all()
+                del batch
+
+
+def _read_back(
+    device: Device, batch: prefetch.Batch
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Copy a batch off the device on the consumer's stream, as a kernel would read it."""
+    stream = device.current_stream()
+    out = np.empty(batch.data.count() * 4, dtype=np.uint8)
+    device.copy_to_host(out, batch.data.gpu_data(), stream=stream)
+    stream.synchronize()
+    return out.view(np.float32).reshape(batch.data.shape)
+
+
+def test_a_slot_is_not_refilled_while_a_consumer_stream_may_read_it(
+    source: Path, device: Device
+) -> None:
+    stream = device.make_stream("consumer")
+    results: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
+    with (
+        prefetch.open(
+            {"source": source, "batch_size": 4, "prefetch": 2, "threads": 1, "max_batches_held": 3},
+            device=device,
+        ) as feed,
+        device.use_stream(stream),
+    ):
+        iterator = iter(feed)
+        with hold(stream):
+            for _ in range(3):
+                batch = next(iterator)
+                out = np.zeros(batch.data.count() * 4, dtype=np.uint8)
+                handed = batch.data.gpu_data()
+                # A kernel knows an address only, and keeps nothing alive.
+                bare = DeviceBuffer(handed.ptr, handed.nbytes, device=device)
+                device.copy_to_host(out, bare, stream=stream)
+                results.append(out)
+                del handed
+                del batch  # the lease is gone, the queued read is not
+            stats = feed.stats()
+            assert stats.slots_leased == 0
+            assert stats.slots_draining == 3
+            assert stats.slots == 3
+        stream.synchronize()
+        assert next(iterator).number == 3
+    for number, out in enumerate(results):
+        values = out.view(np.float32).reshape(4, -1)
+        assert values[:, 0].tolist() == [4.0 * number + k for k in range(4)]
+        assert (values == values[:, :1]).all()
+    stream.close()
+
+
+def test_closing_with_held_streams_neither_hangs_nor_tears(source: Path, device: Device) -> None:
+    stream = device.make_stream("consumer")
+    with prefetch.open(
+        {"source": source, "batch_size": 4, "prefetch": 2, "threads": 2}, device=device
+    ) as feed:
+        with device.use_stream(stream), hold(stream):
+            batch = next(iter(feed))
+            feed.close()
+        stream.synchronize()
+        assert (peek(batch.data).reshape(4, -1)[:, 0] == [0, 1, 2, 3]).all()
+        del batch
+    stream.close()
+
+
+def test_the_consumers_current_stream_is_as_it_was(source: Path, device: Device) -> None:
+    stream = device.make_stream("consumer")
+    with (
+        prefetch.open({"source": source, "batch_size": 4}, device=device) as feed,
+        device.use_stream(stream),
+    ):
+        for batch in feed:
+            assert device.current_stream() is stream
+            assert batch.number >= 0
+        del batch
+    stream.close()

@@ -1,0 +1,79 @@
+"""Devices for the tests of memory, each checked for leaks when the test is over."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from memory._cpu import CpuDevice
+from memory._device import open_device
+from memory._errors import NotImplementedDeviceError
+from memory._simulated import SimulatedDevice
+from memory.testing import live_buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from memory._device import Device, Stream
+
+# A device that is added here is held to the whole contract.
+WITH_SECOND_MEMORY: dict[str, Callable[[], Device]] = {"simulated": SimulatedDevice}
+# "fake" on CuPy's fake driver (tests/fakecuda), anything else on a GPU; see tests/gpu.
+if os.environ.get("RINGFEED_TEST_CUDA"):
+    WITH_SECOND_MEMORY["cuda"] = lambda: open_device("cuda")
+EVERY_DEVICE: dict[str, Callable[[], Device]] = {"cpu": CpuDevice, **WITH_SECOND_MEMORY}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip what needs kernels on the fake driver, which runs none; on a GPU, it fails."""
+    try:
+        return (yield)
+    except NotImplementedDeviceError as error:
+        on_the_fake = os.environ.get("RINGFEED_TEST_CUDA") == "fake"
+        if not on_the_fake or not error.device.startswith("cuda"):
+            raise
+        reason = f"the fake CUDA driver runs no kernels: {error.operation}"
+    # Outside of the handler: the traceback would keep the test's buffers alive.
+    pytest.skip(reason)
+
+
+@contextmanager
+def _opened(make: Callable[[], Device]) -> Iterator[Device]:
+    threads = set(threading.enumerate())
+    with make() as device:
+        yield device
+    if live_buffers(device):
+        gc.collect()  # only if needed: it takes longer than most tests
+    assert live_buffers(device) == ()
+    assert set(threading.enumerate()) <= threads
+
+
+@pytest.fixture(params=EVERY_DEVICE)
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    with _opened(EVERY_DEVICE[request.param]) as device:
+        yield device
+
+
+@pytest.fixture(params=WITH_SECOND_MEMORY)
+def second_memory(request: pytest.FixtureRequest) -> Iterator[Device]:
+    with _opened(WITH_SECOND_MEMORY[request.param]) as device:
+        yield device
+
+
+@pytest.fixture
+def stream(second_memory: Device) -> Iterator[Stream]:
+    with second_memory.make_stream("under test") as stream:
+        yield stream
+
+
+@pytest.fixture
+def simulated() -> Iterator[SimulatedDevice]:
+    with _opened(SimulatedDevice) as device:
+        assert isinstance(device, SimulatedDevice)
+        yield device

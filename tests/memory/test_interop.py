@@ -1,0 +1,184 @@
+"""Blobs as NumPy arrays and DLPack tensors: views, what they do to the head, how long they live."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from memory import Blob, Head
+from memory.testing import peek
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from memory import Device
+
+DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int32, np.int64]
+
+
+def synced(device: Device, dtype: type[np.generic] = np.float32) -> Blob:
+    """Return a blob of 0 to 5 whose bytes are the same on both sides."""
+    blob = Blob((2, 3), dtype, device=device)
+    blob.mutable_cpu_data()[:] = [[0, 1, 2], [3, 4, 5]]
+    blob.gpu_data()
+    return blob
+
+
+class TestNumpy:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_a_blob_is_viewed_in_its_shape_and_dtype(
+        self, device: Device, dtype: type[np.generic]
+    ) -> None:
+        blob = Blob((2, 3), dtype, device=device)
+        view = blob.numpy()
+        view[1, 2] = 5
+        assert ((2, 3), np.dtype(dtype)) == (view.shape, view.dtype)
+        assert np.shares_memory(view, blob.numpy())
+        assert 5 == blob.data_at((1, 2))
+
+    def test_a_writable_view_leaves_the_device_behind(self, second_memory: Device) -> None:
+        blob = synced(second_memory)
+        blob.numpy()[:] = 9
+        assert blob.data.head is Head.HEAD_AT_CPU
+        blob.gpu_data()
+        assert {9} == set(peek(blob).ravel().tolist())
+
+    def test_a_read_only_view_leaves_the_head_where_it_is(self, second_memory: Device) -> None:
+        blob = synced(second_memory)
+        view = blob.numpy(writable=False)
+        assert blob.data.head is Head.SYNCED
+        with pytest.raises(ValueError, match="read-only"):
+            view[:] = 9
+
+    def test_a_view_shows_the_shape_of_its_time(self) -> None:
+        blob = Blob((2, 3))
+        view = blob.numpy()
+        blob.reshape(3)
+        assert ((2, 3), (3,)) == (view.shape, blob.numpy().shape)
+
+
+class TestArrayProtocol:
+    def test_to_be_looked_at_does_not_move_the_head(self, second_memory: Device) -> None:
+        blob = synced(second_memory)
+        array = np.asarray(blob)
+        assert 15 == array.sum()
+        assert blob.data.head is Head.SYNCED
+        assert np.shares_memory(array, blob.cpu_data())
+        assert not array.flags.writeable
+
+    def test_a_copy_is_the_callers(self, device: Device) -> None:
+        blob = Blob((2, 3), device=device)
+        copy = np.array(blob)
+        copy[:] = 9
+        assert not np.shares_memory(copy, blob.cpu_data())
+        assert 0 == blob.data_at(0)
+
+    def test_another_dtype_is_a_conversion(self) -> None:
+        blob = Blob((2, 3))
+        blob.mutable_cpu_data()[:] = 1.5
+        assert [[1, 1, 1]] * 2 == np.asarray(blob, dtype=np.int64).tolist()
+        with pytest.raises(ValueError, match="copy"):
+            np.asarray(blob, dtype=np.int64, copy=False)
+
+    def test_the_blob_itself_is_never_the_base_of_an_array(self) -> None:
+        # It could be given other memory while the array is in use.
+        blob = Blob((2, 3))
+        assert not hasattr(blob, "__array_interface__")
+        array = np.asarray(blob)
+        array_values = array.tolist()
+        blob.set_cpu_data(np.ones(6, np.float32))
+        gc.collect()
+        assert array_values == array.tolist()
+
+
+class TestDlpack:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_a_tensor_is_a_writable_view_on_the_host(
+        self, device: Device, dtype: type[np.generic]
+    ) -> None:
+        blob = Blob((2, 3), dtype, device=device)
+        tensor = np.from_dlpack(blob)
+        assert (1, 0) == blob.__dlpack_device__()
+        assert ((2, 3), np.dtype(dtype)) == (tensor.shape, tensor.dtype)
+        tensor[1, 2] = 5
+        assert 5 == blob.data_at((1, 2))
+
+    def test_exporting_leaves_the_device_behind(self, second_memory: Device) -> None:
+        blob = synced(second_memory)
+        np.from_dlpack(blob)[:] = 9
+        assert blob.data.head is Head.HEAD_AT_CPU
+        assert {9} == set(blob.cpu_data().ravel().tolist())
+
+    def test_a_consumer_of_the_first_protocol_gets_a_capsule(self) -> None:
+        assert "dltensor" in repr(Blob((2, 3)).__dlpack__())
+
+    def test_a_consumer_of_the_second_protocol_gets_its_own(self) -> None:
+        assert "dltensor_versioned" in repr(Blob((2, 3)).__dlpack__(max_version=(1, 0)))
+
+    def test_a_copy_can_be_asked_for(self) -> None:
+        blob = Blob((2, 3))
+        copy = np.from_dlpack(blob, copy=True)
+        copy[:] = 9
+        assert 0 == blob.data_at(0)
+
+    def test_another_device_is_refused(self) -> None:
+        with pytest.raises((BufferError, ValueError), match="device"):
+            Blob((2, 3)).__dlpack__(dl_device=(2, 0))
+
+
+class Lease:
+    """Host memory that is no ndarray, as a ring's slot hands it out."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._memory = np.zeros(nbytes, np.uint8)
+        self.__array_interface__ = self._memory.__array_interface__
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        lambda blob: blob.numpy(),
+        lambda blob: blob.numpy()[1:, ::2],
+        lambda blob: blob.numpy().reshape(6),
+        lambda blob: blob.numpy(writable=False).T,
+        lambda blob: blob.cpu_data(),
+        lambda blob: blob.data.cpu_data()[4:],
+        np.asarray,
+        lambda blob: blob.__dlpack__(),
+        lambda blob: np.from_dlpack(blob)[0],
+        lambda blob: memoryview(blob.numpy()),
+    ],
+    ids=[
+        "numpy",
+        "slice",
+        "reshape",
+        "read-only",
+        "cpu_data",
+        "bytes",
+        "asarray",
+        "capsule",
+        "from_dlpack",
+        "memoryview",
+    ],
+)
+def test_every_export_keeps_the_lease_behind_a_blob_alive_and_no_longer(
+    device: Device, export: Callable[[Blob], object]
+) -> None:
+    lease = Lease(24)
+    gone = weakref.ref(lease)
+    array: NDArray[Any] = np.asarray(lease).view(np.float32)
+    blob = Blob((2, 3), device=device)
+    blob.set_cpu_data(array)
+    exported = export(blob)
+    blob.close()
+    del blob, array, lease
+    gc.collect()
+    assert gone() is not None
+    del exported
+    assert gone() is None

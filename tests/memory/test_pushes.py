@@ -1,0 +1,475 @@
+"""Pushes in flight: who waits for them, who is ordered behind them, and what happens if they fail.
+
+A stream is held, so that the push stays in flight, and released by the very wait under test: a call
+that does not wait finds the stream still held, and what it then does to the host's bytes is what
+reaches the device.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from memory import (
+    Blob,
+    BufferMismatchError,
+    ClosedError,
+    DeviceError,
+    Head,
+    SimulatedDevice,
+    SyncedMemory,
+)
+from memory.testing import FailingDevice, Hold, hold, peek
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from memory import Device, DeviceBuffer, Event, Stream
+
+NBYTES = 64
+
+
+class EventThatReleases:
+    """The event of a push on a held stream; if the test's thread waits for it, the hold ends."""
+
+    def __init__(self, event: Event, held: Hold) -> None:
+        self._event = event
+        self._held = held
+        self._thread = threading.current_thread()
+
+    def done(self) -> bool:
+        return self._event.done()
+
+    def synchronize(self) -> None:
+        # A stream that waits for it does so on a thread of its own, and has to go on waiting.
+        if threading.current_thread() is self._thread:
+            self._held.release()
+        self._event.synchronize()
+
+    def notify(self, callback: Callable[[], None]) -> None:
+        self._event.notify(callback)
+
+
+def push(memory: SyncedMemory, stream: Stream, held: Hold) -> DeviceBuffer:
+    """Push to a held stream, and return the buffer that the bytes are on their way to."""
+    memory.async_gpu_push(stream)
+    assert memory.push_event is not None
+    memory._sides.in_flight = EventThatReleases(memory.push_event, held)
+    assert memory._gpu is not None
+    return memory._gpu
+
+
+@pytest.fixture
+def memory(simulated: SimulatedDevice) -> Iterator[SyncedMemory]:
+    with SyncedMemory(NBYTES, simulated) as memory:
+        memory.mutable_cpu_data()[:] = 1
+        yield memory
+
+
+@pytest.fixture
+def stream(simulated: SimulatedDevice) -> Iterator[Stream]:
+    with simulated.make_stream("pushes") as stream:
+        yield stream
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda memory: memory.mutable_cpu_data(),
+        lambda memory: memory.overwrite_cpu_data(),
+        lambda memory: memory.set_cpu_data(np.zeros(NBYTES, np.uint8)),
+        lambda memory: memory.set_gpu_data(memory.device.alloc_device(NBYTES)),
+        lambda memory: memory.synchronize(),
+        lambda memory: memory.close(),
+        lambda memory: memory.__exit__(None, None, None),
+    ],
+    ids=["mutable_cpu", "overwrite_cpu", "set_cpu", "set_gpu", "synchronize", "close", "exit"],
+)
+def test_what_changes_or_gives_up_the_hosts_bytes_waits_for_the_push(
+    memory: SyncedMemory, stream: Stream, call: Callable[[SyncedMemory], object]
+) -> None:
+    host = memory.mutable_cpu_data()
+    with hold(stream) as held:
+        buffer = push(memory, stream, held)
+        call(memory)
+        assert held.released
+        host[:] = 9
+    stream.synchronize()
+    assert {1} == set(peek(buffer).tolist())
+    assert memory.push_event is None
+
+
+def test_a_second_push_waits_for_the_first(memory: SyncedMemory, stream: Stream) -> None:
+    host = memory.mutable_cpu_data()
+    with hold(stream) as held:
+        push(memory, stream, held)
+        # As Ctrl-C within mutable_cpu_data would leave it: written to, and still in flight.
+        memory._head = Head.HEAD_AT_CPU
+        memory.async_gpu_push(stream)
+        assert held.released
+    assert {1} == set(host.tolist())
+
+
+def test_reading_on_the_host_does_not_wait(memory: SyncedMemory, stream: Stream) -> None:
+    with hold(stream) as held:
+        push(memory, stream, held)
+        assert {1} == set(memory.cpu_data().tolist())
+        assert not held.released
+        assert memory.head is Head.SYNCED
+
+
+@pytest.mark.parametrize("call", ["gpu_data", "mutable_gpu_data", "overwrite_gpu_data"])
+def test_the_device_side_is_handed_out_at_once_and_ordered_behind_the_push(
+    simulated: SimulatedDevice, memory: SyncedMemory, stream: Stream, call: str
+) -> None:
+    arrived = np.zeros(NBYTES, np.uint8)
+    with hold(stream) as held:
+        push(memory, stream, held)
+        buffer = getattr(memory, call)()
+        assert not held.released
+        current = simulated.current_stream()
+        simulated.copy_to_host(arrived, buffer, stream=current)
+        assert not current.record().done()
+    current.synchronize()
+    assert {1} == set(arrived.tolist())
+
+
+def test_a_copy_back_comes_after_the_push_that_reads_the_same_bytes(
+    simulated: SimulatedDevice, memory: SyncedMemory, stream: Stream
+) -> None:
+    with hold(stream) as held:
+        buffer = push(memory, stream, held)
+        simulated.fill(memory.mutable_gpu_data(), 2, stream=simulated.current_stream())
+        assert {2} == set(memory.cpu_data().tolist())
+        assert held.released
+    assert {2} == set(peek(buffer).tolist())
+
+
+def test_the_event_passes_when_the_bytes_have_arrived(memory: SyncedMemory, stream: Stream) -> None:
+    with hold(stream):
+        memory.async_gpu_push(stream)
+        event = memory.push_event
+        assert event is not None
+        assert not event.done()
+        assert "push in flight" in repr(memory)
+    event.synchronize()
+    assert {1} == set(peek(memory).tolist())
+    assert "push in flight" not in repr(memory)
+
+
+class TestCollection:
+    def test_a_push_outlives_the_memory_whose_bytes_it_reads(
+        self, simulated: SimulatedDevice, stream: Stream
+    ) -> None:
+        memory = SyncedMemory(NBYTES, simulated)
+        memory.mutable_cpu_data()[:] = 1
+        with hold(stream):
+            memory.async_gpu_push(stream)
+            buffer = memory.gpu_data()
+            del memory
+            gc.collect()
+            # Memory that was freed too early would be handed out again here.
+            for _ in range(100):
+                simulated.alloc_host(NBYTES).array.fill(9)
+        stream.synchronize()
+        assert {1} == set(peek(buffer).tolist())
+
+    def test_a_lease_returns_when_the_push_of_its_bytes_has_run(
+        self, simulated: SimulatedDevice, stream: Stream
+    ) -> None:
+        class Lease:
+            def __init__(self) -> None:
+                self._memory = np.ones(NBYTES, np.uint8)
+                self.__array_interface__ = self._memory.__array_interface__
+
+        lease = Lease()
+        gone = weakref.ref(lease)
+        memory = SyncedMemory(NBYTES, simulated)
+        memory.set_cpu_data(np.asarray(lease))
+        with hold(stream):
+            memory.async_gpu_push(stream)
+            del memory, lease
+            gc.collect()
+            assert gone() is not None
+        stream.synchronize()
+        assert gone() is None
+
+    def test_collecting_never_blocks(self, memory: SyncedMemory, stream: Stream) -> None:
+        with hold(stream) as held:
+            memory.async_gpu_push(stream)
+            # In a cycle, so that it is the collector that takes it.
+            cycle: list[object] = [SyncedMemory(NBYTES, memory.device)]
+            cycle.append(cycle)
+            assert isinstance(cycle[0], SyncedMemory)
+            cycle[0].mutable_cpu_data()
+            cycle[0].async_gpu_push(stream)
+            del cycle
+            gc.collect()
+            assert not held.released
+
+
+class TestStreams:
+    """Work of the streams that were handed the device's side comes before what could collide."""
+
+    def test_a_push_does_not_overtake_work_on_the_old_bytes(
+        self, simulated: SimulatedDevice, memory: SyncedMemory, stream: Stream
+    ) -> None:
+        seen = np.zeros(NBYTES, np.uint8)
+        consumer = simulated.current_stream()
+        buffer = memory.gpu_data()
+        with hold(consumer):
+            simulated.copy_to_host(seen, buffer, stream=consumer)
+            memory.mutable_cpu_data()[:] = 2
+            memory.async_gpu_push(stream)
+            assert not stream.record().done()
+        stream.synchronize()
+        consumer.synchronize()
+        assert {1} == set(seen.tolist())
+        assert {2} == set(peek(memory).tolist())
+
+    def test_a_copy_to_the_host_waits_for_work_on_another_stream(
+        self, simulated: SimulatedDevice, memory: SyncedMemory, stream: Stream
+    ) -> None:
+        with simulated.use_stream(stream):
+            buffer = memory.mutable_gpu_data()
+        held = hold(stream)
+        simulated.fill(buffer, 5, stream=stream)
+        # The current stream is the null stream now, on which nothing orders the fill.
+        with simulated.make_stream("releases") as other:
+            simulated.launch(held.release, stream=other)
+            assert {5} == set(memory.cpu_data().tolist())
+
+    def test_another_stream_that_asks_is_put_behind_the_first(
+        self, simulated: SimulatedDevice, memory: SyncedMemory, stream: Stream
+    ) -> None:
+        seen = np.zeros(NBYTES, np.uint8)
+        buffer = memory.mutable_gpu_data()
+        first = simulated.current_stream()
+        with hold(first):
+            simulated.fill(buffer, 5, stream=first)
+            with simulated.use_stream(stream):
+                simulated.copy_to_host(seen, memory.gpu_data(), stream=stream)
+            assert not stream.record().done()
+        stream.synchronize()
+        assert {5} == set(seen.tolist())
+
+    def test_a_stream_that_was_closed_is_waited_for_no_longer(
+        self, simulated: SimulatedDevice, memory: SyncedMemory
+    ) -> None:
+        with simulated.make_stream() as gone, simulated.use_stream(gone):
+            simulated.fill(memory.mutable_gpu_data(), 5, stream=gone)
+        assert {5} == set(memory.cpu_data().tolist())
+
+
+class TestFailures:
+    """A push that failed is told once, and the host still has the newest bytes."""
+
+    @pytest.fixture
+    def failing(self, simulated: SimulatedDevice) -> Device:
+        return FailingDevice(simulated, fail={"copy_to_device": 1}, when="run")
+
+    @pytest.fixture
+    def lost(self, failing: Device) -> Iterator[SyncedMemory]:
+        """Return a memory whose push has failed, which nobody has been told."""
+        with SyncedMemory(NBYTES, failing) as memory:
+            memory.mutable_cpu_data()[:] = 1
+            with failing.make_stream() as stream:
+                memory.async_gpu_push(stream)
+            assert memory.head is Head.SYNCED
+            yield memory
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda memory: memory.mutable_cpu_data(),
+            lambda memory: memory.overwrite_cpu_data(),
+            lambda memory: memory.gpu_data(),
+            lambda memory: memory.mutable_gpu_data(),
+            lambda memory: memory.overwrite_gpu_data(),
+            lambda memory: memory.set_cpu_data(np.zeros(NBYTES, np.uint8)),
+            lambda memory: memory.set_gpu_data(memory.device.alloc_device(NBYTES)),
+            lambda memory: memory.synchronize(),
+        ],
+    )
+    def test_the_first_call_that_finds_out_raises_and_the_next_one_works(
+        self, lost: SyncedMemory, call: Callable[[SyncedMemory], object]
+    ) -> None:
+        with pytest.raises(DeviceError, match="copy_to_device failed"):
+            call(lost)
+        assert lost.head is Head.HEAD_AT_CPU
+        assert {1} == set(lost.cpu_data().tolist())
+        call(lost)
+
+    def test_the_next_push_repairs_it(self, lost: SyncedMemory, failing: Device) -> None:
+        with pytest.raises(DeviceError):
+            lost.synchronize()
+        with failing.make_stream() as stream:
+            lost.async_gpu_push(stream)
+        assert {1} == set(peek(lost).tolist())
+
+    def test_reading_on_the_host_goes_on(self, lost: SyncedMemory) -> None:
+        assert {1} == set(lost.cpu_data().tolist())
+
+    def test_closing_logs_what_nobody_has_seen(
+        self, lost: SyncedMemory, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING, logger="memory"):
+            lost.close()
+        assert "copy_to_device failed" in caplog.text
+
+
+CALLS: dict[str, Callable[[SyncedMemory], object]] = {
+    "cpu_data": lambda memory: memory.cpu_data(),
+    "mutable_cpu_data": lambda memory: memory.mutable_cpu_data(),
+    "overwrite_cpu_data": lambda memory: memory.overwrite_cpu_data(),
+    "gpu_data": lambda memory: memory.gpu_data(),
+    "mutable_gpu_data": lambda memory: memory.mutable_gpu_data(),
+    "overwrite_gpu_data": lambda memory: memory.overwrite_gpu_data(),
+    "async_gpu_push": lambda memory: memory.async_gpu_push(memory.device.current_stream()),
+    "copy_from": lambda memory: memory.copy_from(source(memory.device)),
+}
+
+
+def source(device: Device) -> SyncedMemory:
+    memory = SyncedMemory(NBYTES, device)
+    device.fill(memory.mutable_gpu_data(), 8, stream=device.current_stream())
+    return memory
+
+
+def at(head: Head, device: Device) -> SyncedMemory:
+    memory = SyncedMemory(NBYTES, device)
+    if head in {Head.HEAD_AT_CPU, Head.SYNCED}:
+        memory.mutable_cpu_data()[:] = int(head)
+    if head is Head.SYNCED:
+        memory.gpu_data()
+    if head is Head.HEAD_AT_GPU:
+        device.fill(memory.mutable_gpu_data(), int(head), stream=device.current_stream())
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("head", "call"),
+    [(head, call) for head in Head for call in CALLS if call != "async_gpu_push"]
+    + [(Head.HEAD_AT_CPU, "async_gpu_push")],
+)
+def test_whichever_effect_of_a_call_fails_the_contents_stay_and_it_can_be_repeated(
+    simulated: SimulatedDevice, head: Head, call: str
+) -> None:
+    dry = FailingDevice(simulated, fail={})
+    memory = at(head, dry)
+    before = dict(dry.calls())
+    CALLS[call](memory)
+    effects = [
+        (operation, number)
+        for operation, total in dry.calls().items()
+        for number in range(before.get(operation, 0) + 1, total + 1)
+    ]
+    for operation, number in effects:
+        device = FailingDevice(simulated, fail={operation: number})
+        memory = at(head, device)
+        # Whichever error the effect has: out of memory, or a failure of the device.
+        with pytest.raises((DeviceError, MemoryError)):
+            CALLS[call](memory)
+        assert 1 == device.num_failures
+        assert head == memory.head
+        if call != "overwrite_cpu_data":
+            CALLS[call](memory)
+            expected = 8 if call == "copy_from" else int(head)
+            if call != "overwrite_gpu_data":
+                assert {expected} == set(memory.cpu_data().tolist())
+
+
+def test_a_copy_that_cannot_be_given_an_event_is_waited_for(simulated: SimulatedDevice) -> None:
+    device = FailingDevice(simulated, fail={"record": 1})
+    memory = SyncedMemory(NBYTES, device)
+    memory.mutable_cpu_data()[:] = 1
+    with device.make_stream() as stream:
+        with pytest.raises(DeviceError):
+            memory.async_gpu_push(stream)
+        # Nothing is in flight that the next write could tear.
+        assert {1} == set(peek(memory).tolist())
+
+
+class TestBlobs:
+    def test_a_blob_pushes_its_data_and_waits_for_it(
+        self, simulated: SimulatedDevice, stream: Stream
+    ) -> None:
+        blob = Blob((4, 4), np.float32, device=simulated)
+        blob.mutable_cpu_data()[:] = 1
+        with hold(stream) as held:
+            buffer = push(blob.data, stream, held)
+            assert blob.push_event is blob.data.push_event
+            assert "push in flight" in repr(blob)
+            assert {1} == set(blob.numpy(writable=False).ravel().tolist())
+            before = held.released
+            blob.numpy()[:] = 9
+            assert (False, True) == (before, held.released)
+        assert {1.0} == set(peek(buffer).view(np.float32).tolist())
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda blob: blob.close(),
+            lambda blob: blob.set_cpu_data(np.zeros(8, np.float32)),
+            lambda blob: blob.set_gpu_data(blob.device.alloc_device(32)),
+            lambda blob: blob.__dlpack__(),
+        ],
+        ids=["close", "set_cpu", "set_gpu", "dlpack"],
+    )
+    def test_what_lets_go_of_a_blobs_bytes_waits_for_the_push(
+        self, simulated: SimulatedDevice, stream: Stream, call: Callable[[Blob], object]
+    ) -> None:
+        blob = Blob(16, np.float32, device=simulated)
+        host = blob.mutable_cpu_data()
+        host[:] = 1
+        with hold(stream) as held:
+            buffer = push(blob.data, stream, held)
+            blob.reshape(8)
+            call(blob)
+            assert held.released
+            host[:] = 9
+        assert {1.0} == set(peek(buffer).view(np.float32).tolist())
+
+    def test_closing_a_blob_logs_a_failure_that_nobody_has_seen(
+        self, simulated: SimulatedDevice, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        device = FailingDevice(simulated, fail={"copy_to_device": 1}, when="run")
+        blob = Blob(4, device=device)
+        blob.mutable_cpu_data()
+        with device.make_stream() as stream:
+            blob.async_gpu_push(stream)
+        with caplog.at_level(logging.WARNING, logger="memory"):
+            blob.close()
+        assert "copy_to_device failed" in caplog.text
+
+    def test_a_refused_replacement_leaves_the_push_and_the_blob_as_they_were(
+        self, simulated: SimulatedDevice, stream: Stream
+    ) -> None:
+        blob = Blob(16, np.float32, device=simulated)
+        blob.mutable_cpu_data()[:] = 1
+        with hold(stream) as held:
+            push(blob.data, stream, held)
+            blob.reshape(8)
+            with pytest.raises(BufferMismatchError):
+                blob.set_cpu_data(np.zeros(16, np.float32)[::2])
+            assert not held.released
+            blob.reshape(16)
+            assert {1} == set(blob.cpu_data().tolist())
+
+    def test_a_closed_stream_is_refused_and_nothing_is_pushed(
+        self, simulated: SimulatedDevice
+    ) -> None:
+        blob = Blob(4, device=simulated)
+        blob.mutable_cpu_data()
+        stream = simulated.make_stream()
+        stream.close()
+        with pytest.raises(ClosedError):
+            blob.async_gpu_push(stream)
+        assert blob.data.head is Head.HEAD_AT_CPU
+        assert blob.push_event is None

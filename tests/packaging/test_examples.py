@@ -1,0 +1,99 @@
+"""Every example that people read is run: Python and YAML in the documents, and all doctests.
+
+A block of a document that has a title, as in ```` ```yaml title="noise.yaml" ````, becomes the file
+of that name; then the document's Python blocks run in turn, in one namespace, in a folder with the
+project's configs/ and the digits database. Blocks of pycon have their output compared.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import pkgutil
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import memory
+import prefetch
+from make_digits import make_digits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_DOCUMENTS = [_CHECKOUT / "README.md", *sorted((_CHECKOUT / "docs" / "guide").glob("*.md"))]
+_BLOCK = re.compile(
+    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
+_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "digits_lmdb"
+    make_digits(folder)
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, as the documents expect it."""
+    shutil.copytree(_CHECKOUT / "configs", tmp_path / "configs")
+    shutil.copytree(digits, tmp_path / "data" / "digits_lmdb")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _modules() -> Iterator[str]:
+    """Yield every module, but for generated code and what cannot be imported without CuPy."""
+    without_cupy = importlib.util.find_spec("cupy") is None
+    for package in (memory, prefetch):
+        yield package.__name__
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if "._proto" in module.name or (without_cupy and "._cuda_" in module.name):
+                continue
+            yield module.name
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("workplace")
+def test_every_example_in_a_document_works(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in _BLOCK.finditer(text):
+        if block["title"]:
+            Path(block["title"]).write_text(block["text"], encoding="utf-8")
+        line = text.count("\n", 0, block.start("text"))
+        if block["language"] == "python":
+            # Line numbers of a traceback are those of the document.
+            code = compile("\n" * line + block["text"], str(document), "exec")
+            exec(code, namespace)  # noqa: S102 - our own documents
+        elif block["language"] == "pycon":
+            _check_session(block["text"], namespace, document, line)
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.stem)
+def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))
+    missing = [link for link in links if not (document.parent / link).exists()]
+    assert [] == missing
+
+
+@pytest.mark.parametrize("name", list(_modules()))
+@pytest.mark.usefixtures("workplace")
+def test_every_example_in_a_docstring_gives_what_it_shows(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name), optionflags=_FLAGS)
+    assert 0 == result.failed
+
+
+def _check_session(text: str, namespace: dict[str, Any], document: Path, line: int) -> None:
+    session = doctest.DocTestParser().get_doctest(text, namespace, document.name, None, line)
+    report: list[str] = []
+    doctest.DocTestRunner(optionflags=_FLAGS).run(session, out=report.append, clear_globs=False)
+    assert [] == report

@@ -1,0 +1,239 @@
+"""A database file is found by any of its names, and told from whatever else may be there."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from prefetch._database_file import CorruptDatabaseError, DatabaseFile
+from prefetch._errors import (
+    DatabaseNotFoundError,
+    DatabaseTruncatedError,
+    SourceError,
+    UnsupportedSourceError,
+)
+from prefetch.testing import fingerprinted_images, write_database
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "db", fingerprinted_images(200))
+
+
+def refusal(path: Path) -> SourceError:
+    """Return the error that a path is refused with."""
+    with pytest.raises(SourceError) as caught:
+        DatabaseFile(path)
+    assert caught.value.path == str(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    return caught.value
+
+
+def patch(folder: Path, offset: int, content: bytes) -> None:
+    """Write over some bytes of both of a database's metas, given their offset in the first."""
+    with (folder / "data.mdb").open("r+b") as file:
+        for meta in (0, PAGE_BYTES):
+            file.seek(meta + offset)
+            file.write(content)
+
+
+def test_the_folder_and_the_file_are_one_database(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "link.mdb").symlink_to(folder / "data.mdb")
+    os.link(folder / "data.mdb", tmp_path / "hard.mdb")
+    paths = [folder, folder / "data.mdb", tmp_path / "link", tmp_path / "link.mdb"]
+    paths.append(tmp_path / "hard.mdb")
+    identities = set()
+    for path in paths:
+        file = DatabaseFile(path)
+        identities.add(file.identity)
+        assert file.path == str(path)
+        file.close()
+    assert len(identities) == 1
+
+
+def test_a_relative_path_is_made_absolute(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    file = DatabaseFile("db")
+    assert file.path == str(folder)
+    file.close()
+
+
+def test_the_last_state_is_the_one_lmdb_reads(folder: Path) -> None:
+    with lmdb.open(str(folder), map_size=2**24) as environment:
+        for number in range(3):
+            with environment.begin(write=True) as transaction:
+                transaction.put(b"more %d" % number, b"")
+        stat, info = environment.stat(), environment.info()
+    file = DatabaseFile(folder)
+    meta = file.newest()
+    file.close()
+    assert (meta.entries, meta.depth) == (stat["entries"], stat["depth"])
+    assert (meta.branch_pages, meta.leaf_pages) == (stat["branch_pages"], stat["leaf_pages"])
+    assert (meta.txn_id, meta.last_page) == (info["last_txnid"], info["last_pgno"])
+    assert meta.page_bytes == stat["psize"]
+
+
+def test_closing_twice_is_closing_once(folder: Path) -> None:
+    file = DatabaseFile(folder)
+    file.close()
+    file.close()
+
+
+def test_nothing_at_the_path_names_the_folder_that_is_there(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "no" / "such" / "db")
+    assert isinstance(error, DatabaseNotFoundError)
+    assert isinstance(error, FileNotFoundError)
+    assert str(error).endswith(f"the nearest folder that exists is {tmp_path}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_through_a_file_is_not_found(folder: Path) -> None:
+    error = refusal(folder / "data.mdb" / "db")
+    assert isinstance(error, DatabaseNotFoundError)
+    assert str(error).endswith(f"{folder / 'data.mdb'} is a file")
+
+
+def test_a_folder_without_data_names_what_it_holds(tmp_path: Path) -> None:
+    for number in range(7):
+        (tmp_path / f"image{number}.jpg").touch()
+    error = refusal(tmp_path)
+    assert isinstance(error, DatabaseNotFoundError)
+    assert "has no data.mdb; it holds image0.jpg, " in str(error)
+    assert str(error).endswith("image4.jpg and 2 more")
+
+
+def test_an_empty_folder_holds_nothing(tmp_path: Path) -> None:
+    assert str(refusal(tmp_path)).endswith("it holds nothing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").symlink_to(tmp_path / "moved.mdb")
+    assert "data.mdb in it is no file, or leads to none" in str(refusal(tmp_path))
+
+
+def test_a_leveldb_is_refused_by_name(tmp_path: Path) -> None:
+    for name in ("CURRENT", "LOCK", "LOG", "MANIFEST-000004", "000005.ldb"):
+        (tmp_path / name).touch()
+    error = refusal(tmp_path)
+    assert isinstance(error, UnsupportedSourceError)
+    assert "is a LevelDB, which is not read here; convert it to LMDB" in str(error)
+
+
+def test_a_git_lfs_pointer_says_how_to_fetch(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    )
+    assert "git lfs pull" in str(refusal(tmp_path))
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").touch()
+    error = refusal(tmp_path)
+    assert isinstance(error, UnsupportedSourceError)
+    assert "is an empty file (0 bytes)" in str(error)
+
+
+def test_a_foreign_file_shows_how_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(8000))
+    error = refusal(tmp_path / "image.png")
+    assert isinstance(error, UnsupportedSourceError)
+    assert str(error).endswith("the file begins with the bytes 89 50 4e 47 0d 0a 1a 0a")
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is neither a folder nor a file" in str(refusal(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        pytest.param(bytes(12) + b"\xde\xc0\xef\xbe", "a 32-bit LMDB", id="32-bit"),
+        pytest.param(bytes(16) + b"\xbe\xef\xc0\xde", "a big-endian machine", id="big-endian"),
+        pytest.param(bytes(12) + b"\xbe\xef\xc0\xde", "a big-endian machine", id="both"),
+    ],
+)
+def test_a_database_of_another_machine_is_told(tmp_path: Path, head: bytes, reason: str) -> None:
+    (tmp_path / "data.mdb").write_bytes(head + bytes(8192))
+    error = refusal(tmp_path)
+    assert isinstance(error, UnsupportedSourceError)
+    assert f"was written by {reason}, whose pages differ" in str(error)
+
+
+def test_another_version_of_the_format_is_refused_by_number(folder: Path) -> None:
+    patch(folder, 20, struct.pack("<I", 3))
+    error = refusal(folder)
+    assert isinstance(error, UnsupportedSourceError)
+    assert "was written in version 3 of LMDB's format, and version 1" in str(error)
+
+
+def test_a_file_shorter_than_its_pages_is_truncated(folder: Path) -> None:
+    file = DatabaseFile(folder)
+    expected = file.newest().size_bytes
+    file.close()
+    os.truncate(folder / "data.mdb", expected - 1)
+    error = refusal(folder)
+    assert isinstance(error, DatabaseTruncatedError)
+    assert isinstance(error, OSError)
+    assert (error.expected_bytes, error.actual_bytes) == (expected, expected - 1)
+    assert f"its pages take {expected} bytes, the file has {expected - 1} bytes" in str(error)
+
+
+@pytest.mark.parametrize("size", [100, PAGE_BYTES, PAGE_BYTES + 100])
+def test_a_file_that_ends_in_its_head_is_truncated(folder: Path, size: int) -> None:
+    os.truncate(folder / "data.mdb", size)
+    error = refusal(folder)
+    assert isinstance(error, DatabaseTruncatedError)
+    assert error.actual_bytes == size
+
+
+def test_a_file_larger_than_its_pages_is_sound(folder: Path) -> None:
+    os.truncate(folder / "data.mdb", 2**24)
+    DatabaseFile(folder).close()
+
+
+@pytest.mark.parametrize("page_bytes", [0, 128, 4095, 6000, 2**17])
+def test_an_impossible_page_size_is_refused(folder: Path, page_bytes: int) -> None:
+    patch(folder, 40, struct.pack("<I", page_bytes))
+    error = refusal(folder)
+    assert isinstance(error, CorruptDatabaseError)
+    assert f"pages cannot have {page_bytes} bytes" in str(error)
+
+
+def test_an_impossible_tree_is_refused(folder: Path) -> None:
+    patch(folder, 94, struct.pack("<H", 33))
+    assert isinstance(refusal(folder), CorruptDatabaseError)
+
+
+def test_a_second_meta_that_is_none_is_refused(folder: Path) -> None:
+    with (folder / "data.mdb").open("r+b") as file:
+        file.seek(PAGE_BYTES)
+        file.write(bytes(200))
+    error = refusal(folder)
+    assert isinstance(error, UnsupportedSourceError)
+    assert f"there is no meta page at byte {PAGE_BYTES}" in str(error)
+
+
+def test_a_refused_file_is_closed_again(folder: Path) -> None:
+    os.truncate(folder / "data.mdb", PAGE_BYTES)
+    before = set(Path("/proc/self/fd").iterdir())
+    refusal(folder)
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_a_file_that_may_not_be_read_is_refused(folder: Path) -> None:
+    def denied(*arguments: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.open", denied)
+        error = refusal(folder)
+    assert str(error) == f"{folder}: cannot be read: Permission denied"

@@ -1,0 +1,261 @@
+"""The contract of ``for batch in feed``: epochs, iterators, lengths, ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import prefetch
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Ten records."""
+    return write_database(tmp_path / "ten", fingerprinted_images(10))
+
+
+def _labels(batches: Any) -> list[list[int]]:
+    return [batch.label.numpy().tolist() for batch in batches]
+
+
+def test_each_for_serves_one_epoch_and_the_next_for_the_next(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        for epoch in range(3):
+            seen = []
+            for number, batch in enumerate(feed):
+                assert (batch.epoch, batch.number, feed.epoch) == (epoch, number, epoch)
+                seen += batch.label.numpy().tolist()
+            assert seen == list(range(10))
+            assert feed.epoch == epoch + 1
+
+
+def test_iter_does_nothing_until_its_first_next(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        first = iter(feed)
+        next(first)
+        iter(feed)
+        assert next(first).number == 1
+
+
+def test_a_new_iterator_starts_the_next_whole_epoch_and_ends_the_old_one(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        old = iter(feed)
+        next(old)
+        new = iter(feed)
+        batch = next(new)
+        assert (batch.epoch, batch.number, batch.label.numpy()[0]) == (1, 0, 0)
+        with pytest.raises(prefetch.StaleIteratorError):
+            next(old)
+        assert [batch.number for batch in new] == [1, 2]
+
+
+def test_an_iterator_that_has_ended_stays_ended(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        iterator = iter(feed)
+        assert len(list(iterator)) == 3
+        assert list(iterator) == []
+        next(iter(feed))
+        assert list(iterator) == []
+
+
+def test_an_abandoned_epoch_before_its_first_batch_is_not_lost(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        list(feed)
+        assert [batch.epoch for batch in feed] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("prefetch_depth", [1, 2, 4])
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_early_breaks_go_on_with_the_next_epoch(
+    source: Path, threads: int, prefetch_depth: int
+) -> None:
+    options = {
+        "source": source,
+        "batch_size": 2,
+        "threads": threads,
+        "prefetch": prefetch_depth,
+        "shuffle": True,
+        "seed": 5,
+    }
+    with prefetch.open(options) as whole:
+        expected = [_labels(whole) for _ in range(20)]
+    with prefetch.open(options) as feed:
+        for epoch in range(20):
+            stop = epoch % 5
+            for number, batch in enumerate(feed):
+                assert batch.label.numpy().tolist() == expected[epoch][number]
+                if number == stop:
+                    break
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "batch_size", "sizes"),
+    [
+        ("partial", 4, [4, 4, 2]),
+        ("partial", 10, [10]),
+        ("partial", 99, [10]),
+        ("drop", 4, [4, 4]),
+        ("drop", 10, [10]),
+    ],
+)
+def test_len_is_the_number_of_batches_of_an_epoch(
+    source: Path, last_batch: str, batch_size: int, sizes: list[int]
+) -> None:
+    with prefetch.open(
+        {"source": source, "batch_size": batch_size, "last_batch": last_batch}
+    ) as feed:
+        assert len(feed) == len(sizes)
+        for _ in range(2):
+            assert [len(batch) for batch in feed] == sizes
+
+
+def test_an_epoch_of_no_batches_iterates_empty_and_warns_once(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 11, "last_batch": "drop"}) as feed:
+        assert len(feed) == 0
+        with pytest.warns(prefetch.PrefetchWarning, match="batch_size 11"):
+            assert list(feed) == []
+        assert list(feed) == []
+        assert feed.epoch == 2
+        assert feed.stats().slots_filling == 0
+
+
+def test_wrap_is_one_endless_stream_without_a_length(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4, "last_batch": "wrap"}) as feed:
+        with pytest.raises(TypeError, match="wrap"):
+            len(feed)
+        iterator = iter(feed)
+        assert _labels(next(iterator) for _ in range(3)) == [
+            [0, 1, 2, 3],
+            [4, 5, 6, 7],
+            [8, 9, 0, 1],
+        ]
+        again = iter(feed)
+        batch = next(again)
+        assert batch.label.numpy().tolist() == [2, 3, 4, 5]
+        assert batch.epoch == 1
+
+
+def test_wrap_with_epochs_serves_every_record_so_often_and_a_partial_last_batch(
+    source: Path,
+) -> None:
+    with prefetch.open(
+        {"source": source, "batch_size": 4, "last_batch": "wrap", "epochs": 3}
+    ) as feed:
+        sizes = [len(batch) for batch in feed]
+        assert sizes == [4] * 7 + [2]
+        with pytest.raises(prefetch.EpochsExhaustedError):
+            next(iter(feed))
+
+
+def test_a_further_for_after_the_configured_epochs_is_an_error(source: Path) -> None:
+    with prefetch.open({"source": source, "epochs": 2}) as feed:
+        assert sum(len(batch) for _ in range(2) for batch in feed) == 20
+        for _ in range(2):
+            with pytest.raises(prefetch.EpochsExhaustedError, match="all 2 configured epochs"):
+                next(iter(feed))
+
+
+def test_a_batch_names_its_keys_and_indices(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4, "shuffle": True}) as feed:
+        for batch in feed:
+            labels = batch.label.numpy()
+            assert batch.indices.dtype == np.int64
+            assert batch.indices.tolist() == labels.tolist()
+            assert batch.keys == [b"%08d" % label for label in labels]
+
+
+def test_subset_serves_a_part_of_the_records(source: Path) -> None:
+    with prefetch.open(
+        {"source": source, "batch_size": 4, "subset": {"start": 3, "stop": 9}}
+    ) as feed:
+        assert _labels(feed) == [[3, 4, 5, 6], [7, 8]]
+        assert _labels(feed) == [[3, 4, 5, 6], [7, 8]]
+
+
+def test_several_sources_are_read_in_turn(source: Path, tmp_path: Path) -> None:
+    more = write_database(tmp_path / "more", list(fingerprinted_images(13))[10:])
+    with prefetch.open({"source": [source, more], "batch_size": 8}) as feed:
+        assert _labels(feed) == [list(range(8)), list(range(8, 13))]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("policy", ["pad", "drop"])
+def test_ranks_serve_disjoint_shares_of_equal_length(
+    source: Path, policy: str, *, shuffle: bool
+) -> None:
+    shares = []
+    for rank in range(3):
+        with prefetch.open(
+            {
+                "source": source,
+                "shuffle": shuffle,
+                "shard": {"rank": rank, "world_size": 3, "policy": policy},
+            }
+        ) as feed:
+            shares.append([label for labels in _labels(feed) for label in labels])
+    assert {len(share) for share in shares} == {4 if policy == "pad" else 3}
+    together = [label for place in zip(*shares, strict=True) for label in place]
+    assert len(set(together[:9])) == 9
+    if policy == "pad":
+        assert together[10:] == together[:2]
+
+
+def test_shuffle_serves_every_record_once_in_another_order_each_epoch(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4, "shuffle": True, "seed": 1}) as feed:
+        orders = [[label for labels in _labels(feed) for label in labels] for _ in range(3)]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_a_closed_feed_refuses_and_closes_again(source: Path) -> None:
+    feed = prefetch.open({"source": source})
+    iterator = iter(feed)
+    batch = next(iterator)
+    feed.close()
+    feed.close()
+    assert feed.closed
+    with pytest.raises(prefetch.FeedClosedError):
+        next(iterator)
+    with pytest.raises(prefetch.FeedClosedError):
+        next(iter(feed))
+    assert batch.label.numpy().tolist() == list(range(10))
+    assert "closed" in repr(feed)
+
+
+def test_two_feeds_on_one_database_work_and_closing_one_leaves_the_other(
+    source: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(source)
+    with prefetch.open({"source": source, "batch_size": 4}) as train:
+        with prefetch.open({"source": link, "batch_size": 5, "phase": "test"}) as test:
+            pairs = list(zip(train, test, strict=False))
+            assert len(pairs) == 2
+        assert _labels(train)[0] == [0, 1, 2, 3]
+
+
+def test_stats_count_what_was_served(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4, "prefetch": 2, "threads": 1}) as feed:
+        for batch in feed:
+            held = feed.stats()
+            assert held.slots_leased == 1
+            del batch
+        stats = feed.stats()
+    assert (stats.batches, stats.samples) == (3, 10)
+    assert (stats.threads, stats.prefetch, stats.slots, stats.device) == (1, 2, 3, "cpu")
+    assert stats.slots_leased == 0
+    assert stats.host_bytes % (4 * (3 * 64 * 4 + 8)) == 0
+    assert 0 < stats.host_bytes <= 3 * 4 * (3 * 64 * 4 + 8)
+    assert stats.device_bytes == 0
+    assert stats.busy_s > 0
+
+
+def test_a_feed_tells_its_state_in_its_repr(source: Path) -> None:
+    with prefetch.open({"source": source, "threads": 1}) as feed:
+        assert repr(feed).startswith("<Feed epoch=0 records=10 batches=0 ")

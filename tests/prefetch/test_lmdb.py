@@ -1,0 +1,242 @@
+"""One environment a file in the process: shared, counted, and never opened beside another's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import lmdb
+import pytest
+
+from prefetch._database_file import DatabaseFile
+from prefetch._errors import DatabaseInUseError, SourceError
+from prefetch._lmdb import SharedEnvironment, hold_again, hold_file, release, source_error
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "db", fingerprinted_images(5))
+
+
+@pytest.fixture
+def holds() -> Iterator[list[SharedEnvironment]]:
+    """Give a list; what is on it at the end is released."""
+    held: list[SharedEnvironment] = []
+    yield held
+    for shared in held:
+        release(shared)
+
+
+def hold(
+    path: str | os.PathLike[str], foreign: lmdb.Environment | None = None, *, lock: bool = False
+) -> SharedEnvironment:
+    file = DatabaseFile(path)
+    try:
+        return hold_file(file, foreign, lock=lock)
+    finally:
+        file.close()
+
+
+def test_all_names_of_a_file_share_one_environment(
+    folder: Path, tmp_path: Path, holds: list[SharedEnvironment]
+) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "hard.mdb").hardlink_to(folder / "data.mdb")
+    names = (folder, folder / "data.mdb", tmp_path / "link", tmp_path / "hard.mdb")
+    holds += [hold(name) for name in names]
+    assert len(set(map(id, holds))) == 1
+    assert holds[0].num_holds == 4
+
+
+def test_the_environment_closes_with_its_last_holder(folder: Path) -> None:
+    shared = hold(folder)
+    hold_again(shared)
+    release(shared)
+    assert shared.is_open
+    release(shared)
+    assert not shared.is_open
+
+
+def test_a_closed_environment_is_opened_anew(folder: Path) -> None:
+    first = hold(folder)
+    release(first)
+    second = hold(folder)
+    assert second is not first
+    assert second.is_open
+    release(second)
+
+
+def test_a_recreated_database_is_another_one(
+    folder: Path, tmp_path: Path, holds: list[SharedEnvironment]
+) -> None:
+    holds.append(hold(folder))
+    folder.rename(tmp_path / "old")
+    write_database(folder, fingerprinted_images(3))
+    holds.append(hold(folder))
+    assert [shared.environment.stat()["entries"] for shared in holds] == [5, 3]
+
+
+def test_reading_creates_nothing(folder: Path, holds: list[SharedEnvironment]) -> None:
+    holds.append(hold(folder))
+    assert [path.name for path in folder.iterdir()] == ["data.mdb"]
+
+
+def test_a_lock_registers_in_the_folders_own_lock_file(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.mdb").symlink_to(folder / "data.mdb")
+    for name in (folder, folder / "data.mdb", tmp_path / "link.mdb"):
+        shared = hold(name, lock=True)
+        assert sorted(path.name for path in folder.iterdir()) == ["data.mdb", "lock.mdb"]
+        (folder / "lock.mdb").unlink()
+        release(shared)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["db", "link.mdb"]
+
+
+def test_a_lock_of_a_single_file_lies_beside_it(folder: Path, tmp_path: Path) -> None:
+    single = (folder / "data.mdb").rename(tmp_path / "single.mdb")
+    shared = hold(single, lock=True)
+    assert (tmp_path / "single.mdb-lock").exists()
+    release(shared)
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_stale_lock_file_of_another_machine_is_harmless(folder: Path, *, lock: bool) -> None:
+    stale = bytes(range(256)) * 32
+    (folder / "lock.mdb").write_bytes(stale)
+    shared = hold(folder, lock=lock)
+    assert shared.environment.stat()["entries"] == 5
+    if not lock:
+        assert (folder / "lock.mdb").read_bytes() == stale
+    release(shared)
+
+
+def test_a_lock_is_not_to_be_had_of_what_is_open_without(
+    folder: Path, holds: list[SharedEnvironment]
+) -> None:
+    holds.append(hold(folder))
+    with pytest.raises(DatabaseInUseError, match="without a lock by this process"):
+        hold(folder, lock=True)
+
+
+def test_no_lock_is_satisfied_by_one(folder: Path, holds: list[SharedEnvironment]) -> None:
+    holds += [hold(folder, lock=True), hold(folder)]
+    assert holds[0] is holds[1]
+
+
+def test_what_the_program_has_open_itself_is_refused_with_the_cure(folder: Path) -> None:
+    with (
+        lmdb.open(str(folder), readonly=True, lock=False),
+        pytest.raises(DatabaseInUseError, match=r"pass that lmdb\.Environment as the source"),
+    ):
+        hold(folder)
+
+
+def test_the_programs_own_environment_is_used_and_left_open(folder: Path) -> None:
+    with lmdb.open(str(folder), readonly=True, lock=False) as environment:
+        shared = hold(folder, environment)
+        assert shared.environment is environment
+        assert hold(folder) is shared
+        release(shared)
+        release(shared)
+        assert environment.stat()["entries"] == 5
+
+
+def test_an_environment_that_is_not_the_open_one_is_refused(
+    folder: Path, tmp_path: Path, holds: list[SharedEnvironment]
+) -> None:
+    holds.append(hold(folder))
+    write_database(tmp_path / "other", fingerprinted_images(1))
+    with (
+        lmdb.open(str(tmp_path / "other"), readonly=True, lock=False) as other,
+        pytest.raises(DatabaseInUseError, match="another environment than the one passed"),
+    ):
+        hold(folder, other)
+
+
+def test_an_environment_closed_by_its_owner_is_replaced(
+    folder: Path, holds: list[SharedEnvironment]
+) -> None:
+    environment = lmdb.open(str(folder), readonly=True, lock=False)
+    stale = hold(folder, environment)
+    environment.close()
+    holds.append(hold(folder))
+    assert holds[0].is_open
+    release(stale)
+    assert holds[0].is_open
+
+
+def test_a_release_waits_for_no_lock(folder: Path) -> None:
+    """A finalizer may run on a thread that holds any lock, this module's too."""
+    shared = hold(folder)
+    with pytest.MonkeyPatch.context() as patched:
+        lock = threading.Lock()
+        patched.setattr("prefetch._lmdb._lock", lock)
+        with lock:
+            release(shared)
+            assert shared.is_open
+        hold_again(shared)  # takes the lock, and does what was left
+        assert shared.num_holds == 1
+        release(shared)
+    assert not shared.is_open
+
+
+def test_two_threads_that_open_one_file_get_one_environment(folder: Path) -> None:
+    barrier = threading.Barrier(4)
+    found: list[SharedEnvironment] = []
+
+    def open_and_release() -> None:
+        for _ in range(20):
+            barrier.wait(timeout=10)
+            shared = hold(folder)
+            found.append(shared)
+            barrier.wait(timeout=10)
+            assert shared.is_open
+            release(shared)
+
+    threads = [threading.Thread(target=open_and_release) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80
+    assert not any(shared.is_open for shared in found)
+
+
+def test_a_map_of_a_terabyte_needs_no_more_address_space_than_the_file(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from prefetch._source import RecordSource
+folder = Path(sys.argv[1])
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+room = (folder / "data.mdb").stat().st_size + 24 * 2**20
+limit = pages * resource.getpagesize() + room
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+with RecordSource.open(folder) as source:
+    for records in (source.walker().take(0, 64), source.reader().fetch(np.arange(64))):
+        assert sum(len(value) for value in records.values) == 64 * 2**20
+        records.release()
+"""
+    with (
+        lmdb.open(str(tmp_path / "db"), map_size=2**40, sync=False) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        for number in range(64):
+            transaction.put(b"%08d" % number, bytes(2**20))
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], check=True)
+
+
+def test_lmdbs_errors_become_the_packages_own() -> None:
+    assert isinstance(source_error("/db", lmdb.MapResizedError("x")), DatabaseInUseError)
+    assert isinstance(source_error("/db", lmdb.CorruptedError("x")), ValueError)
+    other = source_error("/db", lmdb.Error("mdb_get"))
+    assert type(other) is SourceError
+    assert str(other) == "/db: LMDB cannot read it: mdb_get"

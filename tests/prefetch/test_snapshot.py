@@ -1,0 +1,277 @@
+"""A snapshot is one state for all readers; what a writer does to it is noticed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+import pytest
+
+from prefetch._errors import (
+    DatabaseChangedError,
+    DatabaseInUseError,
+    DatabaseTruncatedError,
+    EmptyDatabaseError,
+    FeedClosedError,
+    SourceError,
+    UnsupportedSourceError,
+)
+from prefetch._snapshot import Snapshot
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "db", fingerprinted_images(50))
+
+
+@pytest.fixture
+def unlocked(folder: Path) -> Iterator[lmdb.Environment]:
+    """Give an environment that writes without a lock, as a writer elsewhere does to our readers."""
+    with lmdb.open(str(folder), lock=False, map_size=2**26) as environment:
+        yield environment
+
+
+def commit(environment: lmdb.Environment) -> None:
+    with environment.begin(write=True) as transaction:
+        transaction.put(b"new", os.urandom(8))
+
+
+def test_all_readings_see_one_state(folder: Path) -> None:
+    snapshot = Snapshot(folder)
+    readings = [snapshot.reading() for _ in range(3)]
+    assert {reading.transaction.id() for reading in readings} == {snapshot.meta.txn_id}
+    assert len({id(reading.transaction) for reading in readings}) == 3
+    snapshot.close()
+
+
+def test_a_reading_begun_after_a_commit_shares_the_first_one(unlocked: lmdb.Environment) -> None:
+    snapshot = Snapshot(unlocked)
+    before = snapshot.reading()
+    commit(unlocked)
+    after, again = snapshot.reading(), snapshot.reading()
+    assert after is again
+    assert after.transaction.id() == before.transaction.id() == snapshot.meta.txn_id
+    assert after.transaction.get(b"new") is None
+    snapshot.give_back(after)
+    assert again.transaction.get(b"00000007") is not None
+    snapshot.close()
+
+
+def test_a_reading_given_back_is_closed(folder: Path) -> None:
+    snapshot = Snapshot(folder)
+    reading = snapshot.reading()
+    snapshot.give_back(reading)
+    snapshot.give_back(reading)
+    assert reading.closed
+    snapshot.close()
+
+
+def test_one_commit_past_the_snapshot_leaves_it_intact(unlocked: lmdb.Environment) -> None:
+    snapshot = Snapshot(unlocked)
+    snapshot.check()
+    commit(unlocked)
+    snapshot.check()
+    snapshot.close()
+
+
+def test_two_commits_past_the_snapshot_are_a_change(unlocked: lmdb.Environment) -> None:
+    snapshot = Snapshot(unlocked)
+    commit(unlocked)
+    commit(unlocked)
+    with pytest.raises(DatabaseChangedError, match="lock: true") as caught:
+        snapshot.check()
+    assert caught.value.snapshot_txn == snapshot.meta.txn_id
+    assert caught.value.last_txn == snapshot.meta.txn_id + 2
+    snapshot.close()
+
+
+def test_a_locked_snapshot_outlasts_any_number_of_commits(folder: Path) -> None:
+    with lmdb.open(str(folder), map_size=2**26) as environment:
+        snapshot = Snapshot(environment)
+        value = bytes(snapshot.reading().transaction.get(b"00000007", b""))
+        for _ in range(10):
+            with environment.begin(write=True) as transaction:
+                for number in range(50):
+                    transaction.put(b"%08d" % number, os.urandom(200))
+        snapshot.check()
+        assert bytes(snapshot.reading().transaction.get(b"00000007", b"")) == value
+        snapshot.close()
+
+
+def test_a_writer_elsewhere_is_noticed(folder: Path) -> None:
+    program = """
+import lmdb, sys
+with lmdb.open(sys.argv[1], map_size=2**26) as environment:
+    for number in range(int(sys.argv[2])):
+        with environment.begin(write=True) as transaction:
+            transaction.put(b"new", b"%d" % number)
+"""
+    snapshot = Snapshot(folder)
+    subprocess.run([sys.executable, "-c", program, str(folder), "1"], check=True)
+    snapshot.check()
+    subprocess.run([sys.executable, "-c", program, str(folder), "1"], check=True)
+    with pytest.raises(DatabaseChangedError):
+        snapshot.check()
+    snapshot.close()
+
+
+def test_growth_past_the_map_leaves_the_snapshot_readable(folder: Path) -> None:
+    """What is mapped is no more than the file was, so a later transaction cannot begin."""
+    program = """
+import lmdb, sys
+with lmdb.open(sys.argv[1], map_size=2**26) as environment:
+    with environment.begin(write=True) as transaction:
+        transaction.put(b"large", bytes(2**22))
+"""
+    snapshot = Snapshot(folder)
+    subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
+    assert snapshot.reading().transaction.get(b"large") is None
+    with pytest.raises(DatabaseInUseError, match="grow past what this process has mapped"):
+        Snapshot(folder)
+    snapshot.close()
+    grown = Snapshot(folder)
+    assert grown.meta.entries == 51
+    grown.close()
+
+
+def test_truncation_is_noticed_before_it_is_touched(folder: Path) -> None:
+    snapshot = Snapshot(folder)
+    size = snapshot.meta.size_bytes
+    os.truncate(folder / "data.mdb", size - 4096)
+    with pytest.raises(DatabaseTruncatedError) as caught:
+        snapshot.check()
+    assert (caught.value.expected_bytes, caught.value.actual_bytes) == (size, size - 4096)
+    os.truncate(folder / "data.mdb", size)
+    snapshot.close()
+
+
+def test_an_empty_database_is_refused(tmp_path: Path) -> None:
+    write_database(tmp_path / "db", [])
+    with pytest.raises(EmptyDatabaseError, match="holds no records"):
+        Snapshot(tmp_path / "db")
+
+
+def test_a_database_of_named_databases_is_refused(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path / "db"), max_dbs=2) as environment:
+        named = environment.open_db(b"images")
+        with environment.begin(write=True) as transaction:
+            transaction.put(b"key", b"value", db=named)
+    with pytest.raises(UnsupportedSourceError, match="holds named databases"):
+        Snapshot(tmp_path / "db")
+
+
+def test_a_database_of_several_values_a_key_is_refused(folder: Path) -> None:
+    with (folder / "data.mdb").open("r+b") as file:
+        for meta in (0, os.sysconf("SC_PAGE_SIZE")):
+            file.seek(meta + 92)  # the flags of the tree of records
+            file.write(b"\x04\x00")
+    with pytest.raises(UnsupportedSourceError, match="several values a key"):
+        Snapshot(folder)
+
+
+def test_a_refusal_leaves_nothing_open(tmp_path: Path) -> None:
+    write_database(tmp_path / "db", [])
+    with pytest.raises(EmptyDatabaseError):
+        Snapshot(tmp_path / "db")
+    lmdb.open(str(tmp_path / "db")).close()
+
+
+def test_a_closed_environment_of_the_program_is_refused(folder: Path) -> None:
+    environment = lmdb.open(str(folder), readonly=True, lock=False)
+    environment.close()
+    with pytest.raises(SourceError, match="cannot be used"):
+        Snapshot(environment)
+
+
+def test_an_environment_that_its_owner_closes_is_an_error_not_a_crash(folder: Path) -> None:
+    environment = lmdb.open(str(folder), readonly=True, lock=False)
+    snapshot = Snapshot(environment)
+    environment.close()
+    with pytest.raises(SourceError, match="LMDB cannot read it"):
+        snapshot.check()
+    with pytest.raises(SourceError, match="LMDB cannot read it"):
+        snapshot.reading()
+    snapshot.close()
+
+
+def test_a_closed_snapshot_gives_no_reading(folder: Path) -> None:
+    snapshot = Snapshot(folder)
+    snapshot.close()
+    snapshot.close()
+    with pytest.raises(FeedClosedError):
+        snapshot.reading()
+
+
+def test_closing_waits_for_the_call_that_uses_a_reading(folder: Path) -> None:
+    snapshot = Snapshot(folder)
+    reading = snapshot.reading()
+    with reading.lock:
+        closer = threading.Thread(target=snapshot.close)
+        closer.start()
+        closer.join(timeout=0.05)
+        assert closer.is_alive()
+        assert reading.transaction.get(b"00000007") is not None
+    closer.join()
+    assert reading.closed
+
+
+@pytest.fixture
+def unwritable() -> Iterator[Path]:
+    """Give a database in a folder where nobody may write; pytest's own folders are private."""
+    parent = Path(tempfile.mkdtemp(prefix="ringfeed-"))
+    folder = write_database(parent / "db", fingerprinted_images(5))
+    parent.chmod(0o755)
+    folder.chmod(0o555)
+    (folder / "data.mdb").chmod(0o444)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(parent)
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_folder_that_cannot_be_written_to_is_read(unwritable: Path, *, lock: bool) -> None:
+    program = """
+import logging, os, sys
+from prefetch._snapshot import Snapshot
+logging.basicConfig()
+if os.geteuid() == 0:  # whom no permission stops
+    os.seteuid(65534)
+snapshot = Snapshot(sys.argv[1], lock=sys.argv[2] == "True")
+assert len(snapshot.reading().transaction.get(b"00000003")) > 0
+snapshot.check()
+snapshot.close()
+"""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", program, str(unwritable), str(lock)]
+    run = subprocess.run(command, check=True, cwd=root, capture_output=True, text=True)
+    assert ("reading without a lock" in run.stderr) == lock
+    assert [path.name for path in unwritable.iterdir()] == ["data.mdb"]
+
+
+def test_reading_without_the_lock_that_was_asked_for_is_logged(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_open = lmdb.open
+
+    def denied(path: str, *, lock: bool, **options: object) -> lmdb.Environment:
+        if lock:
+            raise lmdb.ReadonlyError(path)
+        return really_open(path, lock=False, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("lmdb.open", denied)
+    with caplog.at_level(logging.WARNING, logger="prefetch"):
+        snapshot = Snapshot(folder, lock=True)
+    assert "cannot be written to, reading without a lock" in caplog.text
+    snapshot.close()
