@@ -13,7 +13,7 @@ _SOURCES = ("module.c", "part.c", "datum.c", "check.c", "transform.c", "planes.c
 
 # One rounding an operation: results are Caffe's to the bit. The last flag of a kind wins, so these
 # also win over the flags that the interpreter was built with.
-_FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
+_FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-g0"]
 _MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
 
 

@@ -21,7 +21,8 @@ try:
     import cupy as cupy  # noqa: PLC0414 - an explicit re-export, for the modules next to this one
 except ImportError as error:  # CuPy, or a library that it needs
     cupy = None
-    _import_error = error
+    # Without its traceback, whose frames would keep alive what the first caller has in hand.
+    _import_error = error.with_traceback(None)
 
 if TYPE_CHECKING:
     from memory._cuda_device import CudaDevice

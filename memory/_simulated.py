@@ -146,6 +146,7 @@ class SimulatedDevice:
         Raises:
             DeviceError: If the system gives no thread.
         """
+        self._null_worker.refuse_inherited("make_stream")
         handle = next(self._handles)
         worker = self._make_worker(name or f"simulated-{handle}")
         # Within the lock: close() must find every stream that was made before it.
@@ -313,7 +314,6 @@ class SimulatedDevice:
         return stack
 
     def _check_open(self, operation: str) -> None:
-        # First, and before any lock: in a forked child the locks may be held for ever.
         self._null_worker.refuse_inherited(operation)
         if self._closed:
             raise ClosedError(f"device {self.name!r}", operation=operation)

@@ -24,6 +24,7 @@ from prefetch._errors import BatchesHeldError as BatchesHeldError
 from prefetch._errors import BatchReleasedError as BatchReleasedError
 from prefetch._errors import ConfigError as ConfigError
 from prefetch._errors import ConfigFault as ConfigFault
+from prefetch._errors import CorruptDatabaseError as CorruptDatabaseError
 from prefetch._errors import DatabaseChangedError as DatabaseChangedError
 from prefetch._errors import DatabaseInUseError as DatabaseInUseError
 from prefetch._errors import DatabaseNotFoundError as DatabaseNotFoundError
@@ -56,6 +57,7 @@ __all__ = [
     "BatchesHeldError",
     "ConfigError",
     "ConfigFault",
+    "CorruptDatabaseError",
     "DatabaseChangedError",
     "DatabaseInUseError",
     "DatabaseNotFoundError",
@@ -79,11 +81,9 @@ __all__ = [
     "open_prototxt",
 ]
 
-for _name in __all__:
-    _value = globals().get(_name)
-    if _value is not None:
-        _value.__module__ = __name__  # tracebacks show the public name
-del _name, _value
+for _name in set(__all__) - {"FeedConfig"}:
+    globals()[_name].__module__ = __name__  # tracebacks show the public name
+del _name
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

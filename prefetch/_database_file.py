@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from prefetch._errors import (
+    CorruptDatabaseError as CorruptDatabaseError,
+)
+from prefetch._errors import (
     DatabaseNotFoundError,
     DatabaseTruncatedError,
-    SourceError,
     UnsupportedSourceError,
 )
 
@@ -38,10 +40,6 @@ _MOST_LEVELS: Final = 32
 
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _CONVERT: Final = "convert it to LMDB, with Caffe's own tools or by writing its records anew"
-
-
-class CorruptDatabaseError(SourceError, ValueError):
-    """Raised for a database whose pages contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)

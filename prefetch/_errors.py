@@ -3,22 +3,24 @@
 ::
 
     PrefetchError
-    ├── ConfigError                    (ValueError)         the configuration is wrong; lists every fault
-    ├── SourceError
-    │   ├── DatabaseNotFoundError      (FileNotFoundError)  there is no database at the path
-    │   ├── UnsupportedSourceError     (ValueError)         something is there, but nothing that is read here
-    │   ├── EmptyDatabaseError         (ValueError)         a database without records
-    │   ├── DatabaseTruncatedError     (OSError)            the file is shorter than its pages
-    │   ├── DatabaseChangedError       (RuntimeError)       a writer got past the snapshot being read
-    │   └── DatabaseInUseError         (RuntimeError)       other code of this process holds it open
-    ├── RecordError                    (ValueError)         one record is bad; says which
-    ├── TooManyBadRecordsError         (ValueError)         more bad records than the configuration allows
-    ├── BatchesHeldError               (RuntimeError)       the consumer holds as many batches as it may
-    ├── BatchReleasedError             (RuntimeError)       an accessor of a batch that was given back
-    ├── LabelsNotProducedError         (AttributeError)     a layer with one top makes no labels
-    ├── StaleIteratorError             (RuntimeError)       a newer iterator of the feed has taken over
-    ├── EpochsExhaustedError           (RuntimeError)       every configured epoch has been served
-    └── FeedClosedError                (RuntimeError)       the feed is closed
+      ConfigError (ValueError)                   the configuration is wrong; lists every fault
+      SourceError                                the database as a whole
+        DatabaseNotFoundError (FileNotFoundError)  there is none at the path
+        UnsupportedSourceError (ValueError)        something is there that is not read here
+        CorruptDatabaseError (ValueError)          its pages contradict each other
+        EmptyDatabaseError (ValueError)            it has no records
+        DatabaseTruncatedError (OSError)           the file is shorter than its pages
+        DatabaseChangedError (RuntimeError)        a writer got past the snapshot being read
+        DatabaseInUseError (RuntimeError)          other code of this process holds it open
+      RecordError (ValueError)                   one record is bad; says which
+      TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
+      BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
+      BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
+      LabelsNotProducedError (AttributeError)    a layer with one top makes no labels
+      StaleIteratorError (RuntimeError)          a newer iterator of the feed has taken over
+      EpochsExhaustedError (RuntimeError)        every configured epoch has been served
+      FeedClosedError (RuntimeError)             the feed is closed
+    PrefetchWarning (UserWarning)                it works, but hardly as meant
 
 Each inherits the built-in that a caller would expect, says what was expected and what was found,
 and carries the same facts as attributes.
@@ -87,6 +89,10 @@ class DatabaseNotFoundError(SourceError, FileNotFoundError):
 
 class UnsupportedSourceError(SourceError, ValueError):
     """Raised for a file or layer that is of a kind not read here, with what to do instead."""
+
+
+class CorruptDatabaseError(SourceError, ValueError):
+    """Raised for a database whose pages contradict each other."""
 
 
 class EmptyDatabaseError(SourceError, ValueError):

@@ -147,7 +147,7 @@ class Feed:
         prefetcher = getattr(self, "_prefetcher", None)
         if prefetcher is None or prefetcher.closed:
             return
-        prefetcher.request_stop()
+        prefetcher.abandon()
         warnings.warn(
             "a feed was collected while it was open; close() it, or use it in a with statement",
             ResourceWarning,

@@ -60,7 +60,7 @@ class Filler:
             key = bytes(records.keys[0])
         if not isinstance(found, Fault):
             return found
-        self._note(found, int(planned.records[0]), key, planned)
+        last = self._note(found, int(planned.records[0]), key, planned)
         for record in self._substitutes(planned, 0):
             with self._fetched(np.array([record])) as records:
                 found = self._transformer.sample_shape(records.values[0])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from prefetch._database_file import CorruptDatabaseError
+from prefetch._errors import CorruptDatabaseError
 
 if TYPE_CHECKING:
     from prefetch._database_file import DatabaseFile, Meta

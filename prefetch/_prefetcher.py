@@ -101,10 +101,10 @@ class Prefetcher:
                     self._schedule.wake_idle()
                     return job
                 self._schedule.num_idle += 1
-            token = inbox.get()
+            arrival = inbox.get()
             with self._lock:
                 self._schedule.num_idle -= 1
-                self._ring.accept(token)
+                self._ring.accept(arrival)
 
     def plan_into(self, slot: Slot) -> None:
         """Plan the slot's batch and walk its records; by the one reader that opens a slot."""
@@ -217,28 +217,34 @@ class Prefetcher:
         A wait that is cancelled takes no batch.
         """
         self._start()
-        loop = asyncio.get_running_loop()
         began: float | None = None
         while True:
             with self._lock:
                 slot = self._poll(claim)
-                if slot is None:
-                    waiter = loop.create_future()
-                    self._async_waiters.add(waiter)
-            if slot is not None:
+                waiter = self._wait_for_news() if slot is None else None
+            if waiter is None:
                 break
-            if began is None:
-                began = self._clock()
-            try:
-                await waiter
-            finally:
-                with self._lock:
-                    self._async_waiters.discard(waiter)
+            began = began or self._clock()
+            await self._until(waiter)
+        assert slot is not None
         if began is not None:
             with self._lock:
                 self._waits += 1
                 self._wait_s += self._clock() - began
         return hand_over(slot)
+
+    def _wait_for_news(self) -> asyncio.Future[None]:
+        """Return a future that the next `_notify` resolves; with the lock."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._async_waiters.add(waiter)
+        return waiter
+
+    async def _until(self, waiter: asyncio.Future[None]) -> None:
+        try:
+            await waiter
+        finally:
+            with self._lock:
+                self._async_waiters.discard(waiter)
 
     def _poll(self, claim: Claim) -> Slot | None:
         """Take the claim's next slot, None if it is not ready; with the lock, never waits."""
@@ -311,6 +317,16 @@ class Prefetcher:
         for _ in self._readers:
             self._ring.inbox.put(None)
 
+    def abandon(self) -> None:
+        """Stop as `request_stop` does, for a finalizer of the only one who could still ask.
+
+        Where no reader was started to do it later, what they would share is given back here: nobody
+        else can hold the lock then.
+        """
+        self.request_stop()
+        if not self._readers:
+            self._clean_up()
+
     def close(self) -> None:
         """Stop and join the readers and close the source; idempotent, from any thread.
 
@@ -328,18 +344,12 @@ class Prefetcher:
 
     async def join_async(self) -> None:
         """Wait until every reader has ended after `request_stop`, without blocking the loop."""
-        loop = asyncio.get_running_loop()
         while True:
             with self._lock:
-                if not self._num_running:
-                    break
-                waiter = loop.create_future()
-                self._async_waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                with self._lock:
-                    self._async_waiters.discard(waiter)
+                waiter = self._wait_for_news() if self._num_running else None
+            if waiter is None:
+                break
+            await self._until(waiter)
         self.close()
 
     @property

@@ -30,7 +30,7 @@ class _EventPassed:
     slot: Slot
 
 
-Token: TypeAlias = "Slot | _EventPassed | None"
+Arrival: TypeAlias = "Slot | _EventPassed | None"
 
 
 class Ring:
@@ -42,7 +42,7 @@ class Ring:
     """
 
     def __init__(self, device: Device, num_slots: int) -> None:
-        self.inbox: SimpleQueue[Token] = SimpleQueue()
+        self.inbox: SimpleQueue[Arrival] = SimpleQueue()
         self.slots: list[Slot] = []
         self._device = device
         self._free: deque[Slot] = deque()
@@ -77,19 +77,19 @@ class Ring:
         """Take in whatever has come back, without waiting."""
         while True:
             try:
-                token = self.inbox.get_nowait()
+                arrival = self.inbox.get_nowait()
             except Empty:
                 return
-            self.accept(token)
+            self.accept(arrival)
 
-    def accept(self, token: Token) -> None:
-        """Take in one token of the inbox."""
-        if isinstance(token, Slot):
-            self._drain(token)
-        elif isinstance(token, _EventPassed):
-            token.slot.num_pending -= 1
-            if token.slot.num_pending == 0:
-                self._set_free(token.slot)
+    def accept(self, arrival: Arrival) -> None:
+        """Take in one arrival."""
+        if isinstance(arrival, Slot):
+            self._drain(arrival)
+        elif isinstance(arrival, _EventPassed):
+            arrival.slot.num_pending -= 1
+            if arrival.slot.num_pending == 0:
+                self._set_free(arrival.slot)
 
     def _drain(self, slot: Slot) -> None:
         """LEASED -> DRAINING or FREE: the lease is gone, device work may not be."""

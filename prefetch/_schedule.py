@@ -127,7 +127,7 @@ class Schedule:
             self.over = True
 
     def retire(self, slot: Slot) -> None:
-        """Take a slot off the schedule whose batch nobody wants; it comes back through the inbox."""
+        """Take off a slot whose batch nobody wants; it comes back through the inbox."""
         self._filling.remove(slot)
         slot.give_back()
 

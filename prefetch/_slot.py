@@ -11,14 +11,13 @@ import enum
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memory import Blob
 from prefetch._lease import DeviceHold, Lease, export_array
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
 
+    import numpy as np
     import numpy.typing as npt
 
     from memory import Device, DeviceBuffer, Event, HostBuffer, Stream

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ def _open_files() -> set[str]:
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            target = os.readlink(entry)
+            target = str(entry.readlink())
         except FileNotFoundError:
             continue
         if target.endswith((".mdb", ".mdb (deleted)")):

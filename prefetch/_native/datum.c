@@ -22,15 +22,6 @@ struct walk {
     struct fault *fault;
 };
 
-bool refuse(struct fault *fault, enum reason reason, int num_numbers, const int64_t *numbers)
-{
-    fault->reason = reason;
-    fault->num_numbers = num_numbers;
-    for (int i = 0; i < num_numbers; i++)
-        fault->numbers[i] = numbers[i];
-    return false;
-}
-
 static bool truncated(const struct walk *walk, size_t field)
 {
     return refuse(walk->fault, TRUNCATED, NUMBERS((int64_t)field, (int64_t)walk->size));

@@ -59,7 +59,15 @@ struct fault {
 };
 
 /* Note what is wrong; always false, so that a check can end with it. */
-bool refuse(struct fault *fault, enum reason reason, int num_numbers, const int64_t *numbers);
+static inline bool refuse(struct fault *fault, enum reason reason, int num_numbers,
+                          const int64_t *numbers)
+{
+    fault->reason = reason;
+    fault->num_numbers = num_numbers;
+    for (int i = 0; i < num_numbers; i++)
+        fault->numbers[i] = numbers[i];
+    return false;
+}
 
 #define NUMBERS(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}

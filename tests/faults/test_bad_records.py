@@ -90,7 +90,7 @@ def test_a_bad_record_is_an_error_at_its_batch_that_names_it(
 def test_skip_puts_the_next_good_record_in_a_bad_ones_place(
     tmp_path: Path, kind: str, threads: int
 ) -> None:
-    bad = {index: GARBAGE[kind] for index in (3, 7, 9, 11)}
+    bad = dict.fromkeys((3, 7, 9, 11), GARBAGE[kind])
     source = _with_bad(tmp_path / "db", bad)
     with prefetch.open(
         {"source": source, "batch_size": 4, "threads": threads, "on_bad_record": "skip"}
@@ -192,7 +192,7 @@ def test_others_of_a_kind_are_counted_and_not_logged(
 
 
 def test_errors_come_in_the_order_of_the_batches_whatever_the_threads_do(tmp_path: Path) -> None:
-    bad = {index: b"\xff" for index in (30, 41, 52)}
+    bad = dict.fromkeys((30, 41, 52), b"\xff")
     source = _with_bad(tmp_path / "db", bad, num_records=60, shape=(3, 64, 64))
     for _ in range(10):
         with prefetch.open(

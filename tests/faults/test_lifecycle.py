@@ -75,7 +75,7 @@ def test_a_collected_feed_stops_its_threads_and_warns(source: Path) -> None:
     batch = next(iterator)
     readers = [thread for thread in threading.enumerate() if "ringfeed" in thread.name]
     assert readers
-    with pytest.warns(ResourceWarning, match="collected while it was open"):
+    with pytest.warns(ResourceWarning, match="collected while it was open"):  # noqa: PT031
         del feed, iterator
         gc.collect()
     for reader in readers:
@@ -86,7 +86,7 @@ def test_a_collected_feed_stops_its_threads_and_warns(source: Path) -> None:
 
 def test_a_feed_that_was_never_asked_is_collected_too(source: Path) -> None:
     feed = prefetch.open({"source": source})
-    with pytest.warns(ResourceWarning, match="collected while it was open"):
+    with pytest.warns(ResourceWarning, match="collected while it was open"):  # noqa: PT031
         del feed
         gc.collect()
 
@@ -94,7 +94,7 @@ def test_a_feed_that_was_never_asked_is_collected_too(source: Path) -> None:
 def test_the_loop_may_hold_the_only_reference(source: Path) -> None:
     loop = iter(prefetch.open({"source": source, "batch_size": 50}))
     assert [batch.number for batch in loop] == [0, 1, 2, 3]
-    with pytest.warns(ResourceWarning, match="collected while it was open"):
+    with pytest.warns(ResourceWarning, match="collected while it was open"):  # noqa: PT031
         del loop
         gc.collect()
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from memory import Device
 
 
@@ -56,9 +58,7 @@ def test_with_slow_copies_every_batch_equals_its_fingerprint(
                 del batch
 
 
-def _read_back(
-    device: Device, batch: prefetch.Batch
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def _read_back(device: Device, batch: prefetch.Batch) -> npt.NDArray[np.float32]:
     """Copy a batch off the device on the consumer's stream, as a kernel would read it."""
     stream = device.current_stream()
     out = np.empty(batch.data.count() * 4, dtype=np.uint8)
@@ -71,7 +71,7 @@ def test_a_slot_is_not_refilled_while_a_consumer_stream_may_read_it(
     source: Path, device: Device
 ) -> None:
     stream = device.make_stream("consumer")
-    results: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
+    results: list[npt.NDArray[np.uint8]] = []
     with (
         prefetch.open(
             {"source": source, "batch_size": 4, "prefetch": 2, "threads": 1, "max_batches_held": 3},
@@ -90,6 +90,10 @@ def test_a_slot_is_not_refilled_while_a_consumer_stream_may_read_it(
                 device.copy_to_host(out, bare, stream=stream)
                 results.append(out)
                 del handed
+                for blob in (batch.data, batch.label):  # a push in flight is a use of its own
+                    if blob.push_event is not None:
+                        blob.push_event.synchronize()
+                del blob
                 del batch  # the lease is gone, the queued read is not
             stats = feed.stats()
             assert stats.slots_leased == 0
@@ -97,8 +101,8 @@ def test_a_slot_is_not_refilled_while_a_consumer_stream_may_read_it(
             assert stats.slots == 3
         stream.synchronize()
         assert next(iterator).number == 3
-    for number, out in enumerate(results):
-        values = out.view(np.float32).reshape(4, -1)
+    for number, read in enumerate(results):
+        values = read.view(np.float32).reshape(4, -1)
         assert values[:, 0].tolist() == [4.0 * number + k for k in range(4)]
         assert (values == values[:, :1]).all()
     stream.close()

@@ -50,6 +50,7 @@ def _opened(make: Callable[[], Device]) -> Iterator[Device]:
         yield device
     if live_buffers(device):
         gc.collect()  # only if needed: it takes longer than most tests
+        device.close()  # joins the thread of a GPU that stays until the last buffer is freed
     assert live_buffers(device) == ()
     assert set(threading.enumerate()) <= threads
 

@@ -56,7 +56,7 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=20,
         check=False,
     )
 
@@ -697,7 +697,7 @@ class TestProcessEnd:
 
     def test_a_forked_child_is_told_instead_of_waiting_for_threads_it_has_not(self) -> None:
         code = """
-            import os, sys
+            import os, signal, sys
             from memory import DeviceError, open_device
             from memory import _ledger, _simulated_stream
             device, cpu = open_device("simulated"), open_device("cpu")
@@ -712,6 +712,7 @@ class TestProcessEnd:
                 lock.acquire()
             child = os.fork()
             if child == 0:
+                signal.alarm(10)
                 for call in (
                     stream.record,
                     stream.synchronize,

@@ -1,32 +1,41 @@
-"""What ``import prefetch`` costs and brings along."""
+"""What ``import prefetch`` costs and brings along, where the wheel is installed."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from tests.packaging.conftest import Distribution
+
+# CPU time: on a busy machine the wall time says more about its neighbours.
 _IMPORT = """
 import sys, time
-began = time.perf_counter()
+sys.path.insert(0, sys.argv[1])
+began = time.process_time()
 import prefetch
-print(time.perf_counter() - began)
+print(time.process_time() - began)
 print(*sys.modules)
 """
 
 
-def _import_prefetch() -> tuple[float, set[str]]:
-    """Return the seconds that it takes in a fresh interpreter, and what is loaded then."""
+def _import_prefetch(distribution: Distribution) -> tuple[float, set[str]]:
+    """Return the CPU seconds that it takes in a fresh interpreter, and what is loaded then."""
     run = subprocess.run(
-        [sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-c", _IMPORT, str(distribution.installed)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     seconds, modules = run.stdout.splitlines()
     return float(seconds), set(modules.split())
 
 
-def test_importing_takes_less_than_half_a_second() -> None:
-    assert min(_import_prefetch()[0] for _ in range(5)) < 0.5
+def test_importing_takes_less_than_half_a_second(distribution: Distribution) -> None:
+    assert min(_import_prefetch(distribution)[0] for _ in range(5)) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -39,5 +48,5 @@ def test_importing_does_not_bring_along_what_is_slow_and_not_always_needed(
 
 
 @pytest.fixture(scope="module")
-def imported_modules() -> set[str]:
-    return _import_prefetch()[1]
+def imported_modules(distribution: Distribution) -> set[str]:
+    return _import_prefetch(distribution)[1]

@@ -187,9 +187,8 @@ class Damage:
             file.seek(page * PAGE_BYTES + offset)
             file.write(content)
 
-    def write_metas(self, offset: int, content: bytes) -> None:
-        self.write(0, offset, content)
-        self.write(1, offset, content)
+    def write_meta(self, offset: int, content: bytes) -> None:
+        self.write(self.meta.txn_id & 1, offset, content)
 
     def lead_to(self, branch: int, slot: int, page: int) -> None:
         """Let a node of a branch lead to another page."""
@@ -230,7 +229,7 @@ def test_a_page_that_leads_to_itself_ends_the_walk(damage: Damage) -> None:
 def test_a_tree_that_goes_round_ends_the_walk(damage: Damage) -> None:
     for slot in range(2):
         damage.lead_to(damage.root, slot, damage.root)
-    damage.write_metas(94, struct.pack("<H", 32))
+    damage.write_meta(94, struct.pack("<H", 32))
     assert "reaches a page twice" in str(refusal(damage))
 
 
@@ -246,23 +245,23 @@ def test_a_page_that_does_not_exist_is_refused(damage: Damage, page: int) -> Non
 
 
 def test_a_root_that_does_not_exist_is_refused(damage: Damage) -> None:
-    damage.write_metas(128, struct.pack("<Q", damage.meta.last_page + 1))
+    damage.write_meta(128, struct.pack("<Q", damage.meta.last_page + 1))
     assert "leaves the file" in str(refusal(damage))
 
 
 def test_a_count_of_records_that_lies_is_refused(damage: Damage) -> None:
-    damage.write_metas(120, struct.pack("<Q", 4001))
+    damage.write_meta(120, struct.pack("<Q", 4001))
     assert "its leaves hold 4000 records, and its head says 4001" in str(refusal(damage))
 
 
 def test_a_count_of_leaves_that_lies_is_refused(damage: Damage) -> None:
-    damage.write_metas(104, struct.pack("<Q", damage.meta.leaf_pages + 1))
+    damage.write_meta(104, struct.pack("<Q", damage.meta.leaf_pages + 1))
     assert "its head says" in str(refusal(damage))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 4])
 def test_a_depth_that_lies_is_refused(damage: Damage, depth: int) -> None:
-    damage.write_metas(94, struct.pack("<H", depth))
+    damage.write_meta(94, struct.pack("<H", depth))
     refusal(damage)
 
 

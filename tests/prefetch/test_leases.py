@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ EXPORTS: dict[str, Callable[[prefetch.Batch], Any]] = {
     "asarray": lambda batch: np.asarray(batch.data),
     "from_dlpack": lambda batch: np.from_dlpack(batch.data),
     "dlpack capsule": lambda batch: _Capsule(batch.data),
-    "memoryview": lambda batch: memoryview(batch.data.numpy()),
+    "memoryview": lambda batch: batch.data.numpy().data,
     "blob": lambda batch: batch.data,
     "label blob": lambda batch: batch.label,
     "label array": lambda batch: batch.label.numpy(),
@@ -56,7 +57,7 @@ class _Capsule:
 
 def _first_value(export: Any) -> int:
     if isinstance(export, _Capsule):
-        export = np.from_dlpack(export)
+        export = np.from_dlpack(cast("Any", export))
     if hasattr(export, "mutable_cpu_data") and not hasattr(export, "numpy"):
         return int(export.cpu_data()[:4].view(np.float32)[0])
     if hasattr(export, "numpy"):
@@ -161,9 +162,9 @@ def test_release_ends_the_batchs_own_hold_and_its_accessors_raise(source: Path) 
         batch.release()
         batch.release()
         assert batch.released
-        for access in (lambda: batch.data, lambda: batch.label):
+        for name in ("data", "label"):
             with pytest.raises(prefetch.BatchReleasedError, match="batch 0 of epoch 0"):
-                access()
+                getattr(batch, name)
         assert batch.keys is keys
         assert batch.indices is indices
         assert feed.stats().slots_leased == 0
@@ -190,8 +191,6 @@ def test_a_batch_is_writable_and_what_is_written_reaches_no_other_batch(source: 
 
 
 def test_a_dropped_batch_comes_back_even_when_collected_on_another_thread(source: Path) -> None:
-    import threading  # noqa: PLC0415
-
     with prefetch.open({"source": source, "batch_size": 4, "prefetch": 1}) as feed:
         for batch in feed:
             box = [batch]
