@@ -66,6 +66,6 @@ venv: ## make the environment, or bring it up to date with pyproject.toml
 	@sh scripts/make_venv.sh "$(VENV)" "$(PYTHON)"
 
 .PHONY: clean
-clean: ## remove what was built and cached, the environment and the demo's data included
-	@rm -rf "$(VENV)" build dist data ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove what was built and cached, the environment and the demo's database included
+	@rm -rf "$(VENV)" build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find memory prefetch scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -93,7 +93,7 @@ class Blob(Stored):
         """
         self._check_same_dtype("copy_from", source)
         contents = source.diff if copy_diff else source.data
-        if not reshape and (self.shape, self._count) != (source.shape, source._count):
+        if not reshape and self._shape != source._shape:
             raise ShapeMismatchError(
                 "copy_from",
                 expected=self.shape,
@@ -101,8 +101,7 @@ class Blob(Stored):
                 cure="pass reshape=True to take the source's shape",
             )
         with self._unchanged_on_failure():
-            if reshape:
-                self._resize(source.shape)
+            self._resize(source.shape)
             target = self.diff if copy_diff else self.data
             target.copy_from(contents, nbytes=self.nbytes)
 

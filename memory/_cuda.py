@@ -118,7 +118,9 @@ def _without_cupy(spec: str) -> DeviceUnavailableError:
         reason = "CuPy is not installed"
     else:
         # CuPy puts a page of advice about its own installation around the cause.
-        reason = f"CuPy cannot be imported: {getattr(_import_error, '__cause__', None) or _import_error}"
+        reason = (
+            f"CuPy cannot be imported: {getattr(_import_error, '__cause__', None) or _import_error}"
+        )
     return DeviceUnavailableError(
         spec,
         reason=reason,

@@ -3,8 +3,8 @@
 CUDA keeps nothing alive: a copy goes on reading a host buffer that Python has freed, and finds
 there what the next owner has written. So whatever is given to a stream is put on its ``Manifest``
 together with all that it uses. With each event that is recorded the items since the last one become
-a *flight*, which lands, and lets go of them, when the event is seen to have passed: at a look at
-that event or a later one, or with the next event of the stream. A stream's flights land in order.
+a *flight*, which lands, and lets go of them, when the event has passed. A stream's flights land in
+order.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from memory._cuda import NOT_READY, runtime
 if TYPE_CHECKING:
     from memory._cuda_context import EventToken
 
-# More is given to a stream without an event only by a caller who floods it; so it is no limit that
-# a program of ours meets, and bounds what is held on to.
-MOST_ABOARD: Final = 64
-
 _NUM_NAMED: Final = 4
 
 
 @dataclass(slots=True)
-class _Flight:
-    """The work between two events."""
+class Flight:
+    """The work between two events.
+
+    Attributes:
+        number: Grows with every event of the stream.
+        token: The event that passes when all of it has run.
+        items: What it is, in words, and what it holds.
+    """
 
     number: int
     token: EventToken
@@ -38,19 +40,19 @@ class _Flight:
 class Manifest:
     """What one stream's work holds.
 
-    ``load`` and ``depart`` are for whoever gives the stream its work, one at a time. ``land`` and
-    ``pending`` may be called by any thread at any time, and hold the lock for moments only.
+    ``load``, ``unload`` and ``depart`` are for whoever gives the stream its work, one at a time.
+    All else may be called by any thread at any time; the lock is held for moments only.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._aboard: list[tuple[str, object]] = []
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[Flight] = deque()
 
     @property
-    def is_full(self) -> bool:
-        """Whether it is time for an event."""
-        return len(self._aboard) >= MOST_ABOARD
+    def has_aboard(self) -> bool:
+        """Whether there is work that no event covers yet."""
+        return bool(self._aboard)
 
     @property
     def is_empty(self) -> bool:
@@ -79,15 +81,20 @@ class Manifest:
             number: Grows with every event of the stream.
             token: The event.
         """
-        landed: list[_Flight] = []
+        landed: list[Flight] = []
         with self._lock:
             while self._flights and _has_passed(self._flights[0].token):
                 landed.append(self._flights.popleft())
             if self._aboard:
-                self._flights.append(_Flight(number, token, self._aboard))
+                self._flights.append(Flight(number, token, self._aboard))
                 self._aboard = []
         # What was held dies here, outside of the lock: finalizers are other people's code.
         del landed
+
+    def oldest(self) -> tuple[int, EventToken] | None:
+        """Return the number and the event of the flight that lands next, None if there is none."""
+        with self._lock:
+            return (self._flights[0].number, self._flights[0].token) if self._flights else None
 
     def land(self, number: int) -> None:
         """Let go of what the work up to an event that has passed was holding.
@@ -95,25 +102,18 @@ class Manifest:
         Args:
             number: The event's.
         """
-        landed: list[_Flight] = []
+        landed: list[Flight] = []
         with self._lock:
             while self._flights and self._flights[0].number <= number:
                 landed.append(self._flights.popleft())
         del landed
 
     def land_all(self) -> None:
-        """Let go of everything; the stream has finished, or its context is lost."""
+        """Let go of everything: the stream has finished, or its context is lost."""
         with self._lock:
             landed, self._flights = self._flights, deque()
             aboard, self._aboard = self._aboard, []
         del landed, aboard
-
-    def await_last(self) -> None:
-        """Block until the last event behind which anything is held has passed."""
-        with self._lock:
-            token = self._flights[-1].token if self._flights else None
-        if token is not None:
-            runtime.eventSynchronize(token.handle)
 
     def pending(self) -> str:
         """Say which work has not been seen to finish; empty if there is none."""

@@ -79,14 +79,7 @@ class PinnedBlock:
 
     def __del__(self) -> None:
         self._ledger.give_back(self.nbytes)
-        self._context.undertaker.give_up(_free_pinned, self._ptr)
-
-
-def _free_pinned(ptr: int) -> None:
-    # A copy holds its block. But one that is part of a garbage cycle with its own device is
-    # collected with it, copies in flight or not, and CUDA does not promise that this waits.
-    runtime.deviceSynchronize()
-    runtime.freeHost(ptr)
+        self._context.undertaker.give_up(runtime.freeHost, self._ptr)
 
 
 class PinnedBuffer:

@@ -1,8 +1,8 @@
 """Streams of a GPU: our own, which nothing else orders, and those of the caller's libraries.
 
 A ``CudaStream`` is a handle. What has to outlive it, CUDA's stream and what its queued work holds,
-is its ``StreamState``: when a handle is collected open, the undertaker gets the state, and waits
-for the work before it lets go.
+is its ``StreamState``. While there is such work a waiter thread holds the state, and lets go of
+what has run; when a handle of ours is collected open, the undertaker ends the stream.
 
 Two of CUDA's handles stand for no stream of their own. 1 is the null stream, like 0. 2 is the
 *calling thread's* default stream, so handing it to another thread would name another stream: the
@@ -71,6 +71,7 @@ class StreamState:
         self.manifest = Manifest()
         self._thread = threading.get_ident() if ptr == PER_THREAD else None
         self._number = 0
+        self._watched = False
         self._host_waits: tuple[HostWait, ...] = ()
         # Orders what is queued: an event covers exactly what was loaded before it.
         self._lock = threading.Lock()
@@ -113,8 +114,9 @@ class StreamState:
             except Exception:
                 self.manifest.unload()
                 raise
-            if self.manifest.is_full:
-                self._record()
+            watched, self._watched = self._watched, True
+        if not watched:
+            self._watch()
 
     def record(self, operation: str = "record") -> CudaEvent:
         """Return an event that passes when all work given until now has run.
@@ -175,24 +177,57 @@ class StreamState:
                 self._log(error)
 
     def finish(self, _: object = None) -> None:
-        """Wait for the work that holds anything, let go of it, and destroy a stream of ours."""
+        """Wait for the work of a stream of ours, let go of what it holds, and destroy the stream."""
         with self._lock:
-            if self.owned and self.closed:
+            if self.closed:
                 return
-            self.closed = self.owned
+            self.closed = True
         try:
             with self.context.call("close", self.manifest.pending):
-                if self.owned:
-                    runtime.streamSynchronize(self.ptr)
-                else:
-                    # By our last event: a handle that others manage may not be good any more.
-                    self.manifest.await_last()
+                runtime.streamSynchronize(self.ptr)
         except DeviceError as error:
             self._log(error)
         self.manifest.land_all()
-        if self.owned:
-            with contextlib.suppress(DeviceError), self.context.call("close"):
-                runtime.streamDestroy(self.ptr)
+        with contextlib.suppress(DeviceError), self.context.call("close"):
+            runtime.streamDestroy(self.ptr)
+
+    def land_in_order(self) -> None:
+        """Let go of what the queued work holds as soon as it has run, until there is no more.
+
+        Runs on a thread of its own: a lease that a copy holds has to come back although nobody asks
+        this stream for anything any more, as when all of a ring's slots wait for just that.
+        """
+        while True:
+            flight = self.manifest.oldest()
+            if flight is None:
+                try:
+                    if not self._cover():
+                        return
+                except DeviceError as error:
+                    _logger.debug("what stream %r held is let go: %s", self.name, error)
+                    self.manifest.land_all()
+                continue
+            number, token = flight
+            # An error means that the context is lost, and that nothing will run any more.
+            with contextlib.suppress(runtime.CUDARuntimeError):
+                runtime.eventSynchronize(token.handle)
+            self.manifest.land(number)
+
+    def _watch(self) -> None:
+        try:
+            self.context.waiters.wait(_Landing(self), _do_nothing)
+        except RuntimeError as error:
+            # The next event of the stream lets go of it instead.
+            _logger.warning("no thread to watch stream %r: %s", self.name, error)
+            self._watched = False
+
+    def _cover(self) -> bool:
+        """Record an event behind what none covers; return False, and stop, if there is nothing."""
+        with self.context.call("record"), self._lock:
+            self._watched = self.manifest.has_aboard and not self.closed
+            if self._watched:
+                self._record()
+            return self._watched
 
     def _record(self) -> CudaEvent:
         token = self.context.take_event()
@@ -219,6 +254,27 @@ class StreamState:
 
     def _log(self, error: DeviceError) -> None:
         _logger.error("stream %r ended with a failure: %s", self.name, error)
+
+
+class _Landing:
+    """The landing of a stream's flights, as something that a waiter waits for."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+
+    def done(self) -> bool:
+        """Return whether there is nothing left to wait for."""
+        return self._state.manifest.is_empty
+
+    def synchronize(self) -> None:
+        """Block until there is nothing left to wait for."""
+        self._state.land_in_order()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class CudaStream:
@@ -323,12 +379,7 @@ class CudaStream:
     def __del__(self) -> None:
         state = self.state
         context = state.context
-        # The null stream's state is the device's.
-        if state.closed or state.ptr == 0 or context.forked:
-            return
-        if not state.owned:
-            if not state.manifest.is_empty:
-                context.undertaker.give_up(state.finish, None, expected=False)
+        if not state.owned or state.closed or context.forked:
             return
         context.undertaker.give_up(state.finish, None, expected=False)
         warnings.warn(

@@ -89,11 +89,6 @@ class CudaStreams:
             state.close()
         self._null.close()
         self._null.closed = True
-        for stream in tuple(self._handles.values()):
-            state = stream.state
-            if not state.owned and not state.manifest.is_empty:
-                self._context.undertaker.expect()
-                self._context.undertaker.give_up(state.finish, None)
 
     def _adopt(self, ptr: int, foreign: object) -> CudaStream:
         if ptr in {0, LEGACY}:

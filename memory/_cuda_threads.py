@@ -9,19 +9,29 @@ from __future__ import annotations
 import logging
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from memory._cuda import runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memory._device import Event
-
 _logger = logging.getLogger("memory")
 
-_Job: TypeAlias = "tuple[Event, Callable[[], None]]"
+_Job: TypeAlias = "tuple[Awaited, Callable[[], None]]"
 _Remains: TypeAlias = "tuple[Callable[[Any], object], Any, bool]"
+
+
+class Awaited(Protocol):
+    """What a waiter waits for: an event, or the end of a stream's work."""
+
+    def done(self) -> bool:
+        """Return whether the wait would be over at once."""
+        ...
+
+    def synchronize(self) -> None:
+        """Block until it is."""
+        ...
 
 
 class Undertaker:
@@ -107,8 +117,8 @@ class Undertaker:
         try:
             runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
             free(what)
-        except Exception:
-            _logger.exception("memory or a stream of GPU %d was not freed", self._ordinal)
+        except Exception as error:  # noqa: BLE001 - in a lost context nothing can be freed
+            _logger.warning("memory or a stream of GPU %d was not freed: %s", self._ordinal, error)
         finally:
             with self._lock:
                 self._num_expected -= expected
@@ -128,11 +138,11 @@ class Waiters:
         self._name = f"cuda:{ordinal}-waiter"
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._waiting_for: dict[threading.Thread, Event | None] = {}  # None: for a job
+        self._waiting_for: dict[threading.Thread, Awaited | None] = {}  # None: for a job
         self._num_free = 0  # idle threads that no queued job is meant for
         self._retired = False
 
-    def wait(self, event: Event, callback: Callable[[], None]) -> None:
+    def wait(self, event: Awaited, callback: Callable[[], None]) -> None:
         """Wait for ``event`` on another thread, and then call ``callback`` there.
 
         Raises:
@@ -200,7 +210,7 @@ class Waiters:
         return job
 
 
-def _wait_and_call(event: Event, callback: Callable[[], None]) -> None:
+def _wait_and_call(event: Awaited, callback: Callable[[], None]) -> None:
     try:
         event.synchronize()
     except Exception as error:  # noqa: BLE001 - whoever asks the event is told

@@ -58,12 +58,8 @@ class Sides:
         return self.gpu
 
     def zero_host(self) -> None:
-        """Make the host side zero."""
-        if self.host is None:
-            # The system hands out large blocks as zeros for nothing.
-            self.host = self.device.alloc_host(self.size, zero=True).array
-        else:
-            self.host[:] = 0
+        """Take a new host side of zeros, which the system hands out large blocks of for nothing."""
+        self.host = self.device.alloc_host(self.size, zero=True).array
 
     def zero_gpu(self, stream: Stream) -> None:
         """Let a stream make the device side zero."""

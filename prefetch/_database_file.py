@@ -22,6 +22,7 @@ from prefetch._errors import (
 from prefetch._errors import (
     DatabaseNotFoundError,
     DatabaseTruncatedError,
+    SourceError,
     UnsupportedSourceError,
 )
 

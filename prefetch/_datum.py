@@ -7,9 +7,11 @@ the database's own memory instead and hands out views of it: about 1.5 us, whate
 Invariants:
 
 - Nothing outside of the record is read, whatever the record holds.
-- What protobuf (upb) accepts is accepted with equal values, what it refuses is refused: fields in
-  any order, packed and unpacked floats, the last of a repeated scalar, unknown fields and groups,
+- What protobuf 7 accepts is accepted with equal values, what it refuses is refused: fields in any
+  order, packed and unpacked floats, the last of a repeated scalar, unknown fields and groups,
   integers of more than 32 bits cut to 32, a known field of another wire type taken as unknown.
+  (Protobuf 5 and 6 differ in that they take lengths written in more than 5 bytes, and refuse a
+  field number 0 inside of an unknown group. Nothing writes either.)
 - Every view ends with the record's own memory. No view is valid after its transaction.
 """
 

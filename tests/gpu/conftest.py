@@ -93,6 +93,8 @@ def open_checked() -> Iterator[Callable[..., Any]]:
             gc.collect()
             device.close()  # joins the thread that stays until the last buffer is freed
         assert live_buffers(device) == ()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(5)  # it may be freeing what died with the test
     assert set(threading.enumerate()) <= threads
 
 

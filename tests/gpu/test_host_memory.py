@@ -75,9 +75,7 @@ def test_copies_without_an_event_do_not_pile_up(cuda: Any) -> None:
 
 
 @pytest.mark.fake_only
-def test_pinned_memory_that_is_used_up_names_the_bytes_and_the_option(
-    cuda: Any, fake: Any
-) -> None:
+def test_pinned_memory_that_is_used_up_names_the_bytes_and_the_option(cuda: Any, fake: Any) -> None:
     fake.configure(pinned=fake.stat("pinned_used") + 8192)
     kept = cuda.alloc_host(5000)
     with pytest.raises(HostMemoryError, match="100000 bytes were asked for, 5000 ") as caught:

@@ -59,14 +59,25 @@ class TestCapacity:
         blob.reshape(5)
         assert [0] * 5 == blob.cpu_data().tolist() == blob.cpu_diff().tolist()
 
-    def test_values_beyond_a_shrunk_shape_survive_the_device(self, second_memory: Device) -> None:
+    @pytest.mark.parametrize("head", [Head.HEAD_AT_CPU, Head.HEAD_AT_GPU])
+    @pytest.mark.parametrize("call", ["overwrite_cpu_data", "overwrite_gpu_data"])
+    def test_overwriting_a_shrunk_shape_leaves_the_values_beyond_it(
+        self, second_memory: Device, head: Head, call: str
+    ) -> None:
         blob = counting(Blob(4, device=second_memory))
+        if head is Head.HEAD_AT_GPU:
+            blob.mutable_gpu_data()
         blob.reshape(2)
-        assert 8 == blob.mutable_gpu_data().nbytes
-        blob.overwrite_gpu_data()
-        blob.overwrite_cpu_data()[:] = 7
+        assert 8 == getattr(blob, call)().nbytes
         blob.reshape(4)
-        assert [7, 7, 2, 3] == blob.cpu_data().tolist()
+        assert [2, 3] == blob.cpu_data()[2:].tolist()
+
+    def test_overwriting_a_whole_blob_fetches_nothing(self, simulated: SimulatedDevice) -> None:
+        blob = counting(Blob(4, device=simulated))
+        blob.overwrite_gpu_data()
+        blob.overwrite_cpu_data()
+        stats = simulated.stats()
+        assert (0, 0) == (stats.num_to_host, stats.num_to_device)
 
     @pytest.mark.parametrize("side", ["cpu", "gpu"])
     def test_caffes_overrun_after_setting_data_of_a_shrunk_blob_is_gone(

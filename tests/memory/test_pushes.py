@@ -56,6 +56,13 @@ class EventThatReleases:
         self._event.notify(callback)
 
 
+def stays_pending(stream: Stream) -> bool:
+    """Say whether the stream's work, which would end at once if nothing stopped it, does not end."""
+    passed = threading.Event()
+    stream.record().notify(passed.set)
+    return not passed.wait(0.05)
+
+
 def push(memory: SyncedMemory, stream: Stream, held: Hold) -> DeviceBuffer:
     """Push to a held stream, and return the buffer that the bytes are on their way to."""
     memory.async_gpu_push(stream)
@@ -135,7 +142,7 @@ def test_the_device_side_is_handed_out_at_once_and_ordered_behind_the_push(
         assert not held.released
         current = simulated.current_stream()
         simulated.copy_to_host(arrived, buffer, stream=current)
-        assert not current.record().done()
+        assert stays_pending(current)
     current.synchronize()
     assert {1} == set(arrived.tolist())
 
@@ -227,7 +234,7 @@ class TestStreams:
             simulated.copy_to_host(seen, buffer, stream=consumer)
             memory.mutable_cpu_data()[:] = 2
             memory.async_gpu_push(stream)
-            assert not stream.record().done()
+            assert stays_pending(stream)
         stream.synchronize()
         consumer.synchronize()
         assert {1} == set(seen.tolist())
@@ -255,9 +262,21 @@ class TestStreams:
             simulated.fill(buffer, 5, stream=first)
             with simulated.use_stream(stream):
                 simulated.copy_to_host(seen, memory.gpu_data(), stream=stream)
-            assert not stream.record().done()
+            assert stays_pending(stream)
         stream.synchronize()
         assert {5} == set(seen.tolist())
+
+    def test_streams_are_forgotten_once_their_work_is_behind_an_event_or_of_no_matter(
+        self, simulated: SimulatedDevice, memory: SyncedMemory, stream: Stream
+    ) -> None:
+        memory.gpu_data()
+        memory.mutable_cpu_data()
+        assert (simulated.current_stream(),) == memory._sides.streams
+        memory.async_gpu_push(stream)
+        assert () == memory._sides.streams
+        memory.gpu_data()
+        memory.set_gpu_data(simulated.alloc_device(NBYTES))
+        assert () == memory._sides.streams
 
     def test_a_stream_that_was_closed_is_waited_for_no_longer(
         self, simulated: SimulatedDevice, memory: SyncedMemory
@@ -394,6 +413,22 @@ def test_a_copy_that_cannot_be_given_an_event_is_waited_for(simulated: Simulated
             memory.async_gpu_push(stream)
         # Nothing is in flight that the next write could tear.
         assert {1} == set(peek(memory).tolist())
+
+
+def test_a_wait_that_fails_leaves_the_copy_in_flight(simulated: SimulatedDevice) -> None:
+    device = FailingDevice(simulated, fail={"synchronize": 1})
+    memory = SyncedMemory(NBYTES, device)
+    memory.mutable_cpu_data()[:] = 1
+    with hold(device.current_stream()) as held:
+        with pytest.raises(DeviceError):
+            memory.gpu_data()
+        assert memory.push_event is not None
+        assert memory._gpu is not None
+        buffer = memory._gpu
+        memory._sides.in_flight = EventThatReleases(memory.push_event, held)
+        memory.mutable_cpu_data()[:] = 9
+        assert held.released
+    assert {1} == set(peek(buffer).tolist())
 
 
 class TestBlobs:

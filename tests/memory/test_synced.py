@@ -378,11 +378,21 @@ class TestCopyFrom:
         new = simulated.stats()
         assert (0, 0) == (new.num_to_host - old.num_to_host, new.num_to_device - old.num_to_device)
 
-    def test_copying_to_itself_changes_nothing(self, device: Device) -> None:
-        memory = SyncedMemory(NBYTES, device)
-        memory.mutable_cpu_data()[:] = 4
+    @pytest.mark.parametrize("head", Head)
+    def test_copying_to_itself_changes_nothing(self, second_memory: Device, head: Head) -> None:
+        memory = at(head, second_memory)
         memory.copy_from(memory)
-        assert {4} == set(memory.cpu_data().tolist())
+        assert head == memory.head
+        assert {OLD[head]} == set(memory.cpu_data().tolist())
+
+    def test_contents_that_are_about_to_be_overwritten_are_not_fetched(
+        self, simulated: SimulatedDevice
+    ) -> None:
+        on_device, on_host = at(GPU, simulated), at(CPU, simulated)
+        on_device.copy_from(at(CPU, simulated))
+        on_host.copy_from(at(GPU, simulated))
+        stats = simulated.stats()
+        assert (0, 0) == (stats.num_to_host, stats.num_to_device)
 
     @pytest.mark.parametrize(("size", "nbytes"), [(4, None), (4, 5), (20, 11), (20, -1)])
     def test_more_bytes_than_either_has_are_refused(

@@ -34,6 +34,10 @@ _BLOCK = re.compile(
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
+def _name(document: Path) -> str:
+    return document.relative_to(_CHECKOUT).as_posix()
+
+
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "digits_lmdb"
@@ -61,7 +65,7 @@ def _modules() -> Iterator[str]:
             yield module.name
 
 
-@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=_name)
 @pytest.mark.usefixtures("workplace")
 def test_every_example_in_a_document_works(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
@@ -81,7 +85,7 @@ def test_every_example_in_a_document_works(document: Path) -> None:
 @pytest.mark.parametrize(
     "document",
     [_CHECKOUT / "README.md", *sorted((_CHECKOUT / "docs").rglob("*.md"))],
-    ids=lambda path: path.stem,
+    ids=_name,
 )
 def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))

@@ -185,7 +185,7 @@ def test_what_the_schema_does_not_know_is_skipped() -> None:
           name: "conv" type: "Convolution" unknown_enum: MAX unknown_float: 1e-3 flag: true
           convolution_param { pad: [1, 2] weight_filler { type: "gaussian" std: 0.01 } }
           param { lr_mult: 1 } param < lr_mult: 2 >
-          python_param { param_str: '{"a": 1}' "continued" list: [{ a: 1 }, { a: 2 }] }
+          python_param { param_str: '{"a": 1}' "continued" list: [-1, 2.5, WORD] }
         }
         layer { name: "data" type: "Data" data_param { source: "db" cache: true backend: LMDB } }
     """

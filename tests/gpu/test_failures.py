@@ -1,0 +1,178 @@
+"""What fails on the device: which error says so, where, and what it names."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from memory import DeviceError, SyncedMemory, open_device
+from memory.testing import hold
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+LOST = 700  # cudaErrorIllegalAddress: the context is lost
+
+
+@pytest.mark.fake_only
+def test_a_copy_that_is_refused_raises_at_once_and_leaves_the_stream_good(
+    cuda: Any, fake: Any
+) -> None:
+    source, target = cuda.alloc_host(64).array, cuda.alloc_device(64)
+    source[:] = 1
+    with cuda.make_stream() as stream:
+        fake.inject("cuMemcpyHtoDAsync@1=1")
+        with pytest.raises(DeviceError, match="copy_to_device of 64 bytes failed") as caught:
+            cuda.copy_to_device(target, source, stream=stream)
+        assert caught.value.operation == "copy_to_device of 64 bytes"
+        assert "cudaErrorInvalidValue" in caught.value.reason
+        cuda.copy_to_device(target, source, stream=stream)
+        stream.synchronize()
+
+
+@pytest.mark.fake_only
+@pytest.mark.parametrize("where", ["event", "stream", "record", "another copy"])
+def test_a_copy_that_fails_on_the_device_shows_at_the_next_call_that_can_tell(
+    cuda: Any, fake: Any, where: str
+) -> None:
+    source, target = cuda.alloc_host(64).array, cuda.alloc_device(64)
+    stream = cuda.make_stream("fails")
+    with hold(stream):
+        fake.inject(f"cuMemcpyHtoDAsync@1={LOST}!")
+        cuda.copy_to_device(target, source, stream=stream)
+        event = stream.record()
+    while not event.done():
+        pass
+    with pytest.raises(DeviceError) as caught:
+        if where == "event":
+            event.synchronize()
+        elif where == "stream":
+            stream.synchronize()
+        elif where == "record":
+            stream.record()
+        else:
+            cuda.copy_to_device(target, source, stream=stream)
+    assert "cudaErrorIllegalAddress" in caught.value.reason
+    assert "copy_to_device of 64 bytes" in caught.value.reason
+    with pytest.raises(DeviceError):
+        event.synchronize()  # every time
+    fake.clear_failure()
+    stream.close()
+
+
+@pytest.mark.fake_only
+def test_a_notification_comes_although_the_work_failed(cuda: Any, fake: Any) -> None:
+    called = threading.Event()
+    source, target = cuda.alloc_host(64).array, cuda.alloc_device(64)
+    with cuda.make_stream() as stream:
+        with hold(stream):
+            fake.inject(f"cuMemcpyHtoDAsync@1={LOST}!")
+            cuda.copy_to_device(target, source, stream=stream)
+            stream.record().notify(called.set)
+        assert called.wait(10)
+        fake.clear_failure()
+
+
+@pytest.mark.fake_only
+def test_a_lost_context_makes_closing_no_harder(cuda: Any, fake: Any) -> None:
+    stream = cuda.make_stream()
+    fake.inject(f"cuMemcpyHtoDAsync@1={LOST}!")
+    cuda.copy_to_device(cuda.alloc_device(64), cuda.alloc_host(64).array, stream=stream)
+    stream.close()
+    cuda.close()
+    fake.clear_failure()
+
+
+@pytest.mark.fake_only
+def test_a_push_that_failed_is_told_by_the_memory_that_made_it(cuda: Any, fake: Any) -> None:
+    with SyncedMemory(64, cuda) as memory, cuda.make_stream() as stream:
+        memory.mutable_cpu_data()[:] = 1
+        memory.overwrite_gpu_data()
+        memory.mutable_cpu_data()[:] = 2
+        with hold(stream):
+            fake.inject(f"cuMemcpyHtoDAsync@1={LOST}!")
+            memory.async_gpu_push(stream)
+        with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
+            memory.synchronize()
+        fake.clear_failure()
+
+
+@pytest.mark.fake_only
+@pytest.mark.parametrize(
+    ("call", "make"),
+    [
+        ("cuStreamCreate", lambda device: device.make_stream()),
+        ("cuMemAlloc", lambda device: device.alloc_device(64)),
+        ("cuMemHostAlloc", lambda device: device.alloc_host(64)),
+    ],
+)
+def test_any_other_refusal_is_an_error_of_the_device(
+    cuda: Any, fake: Any, call: str, make: Callable[[Any], object]
+) -> None:
+    fake.inject(f"{call}@1+=999")
+    with pytest.raises(DeviceError, match="cudaErrorUnknown"):
+        make(cuda)
+    fake.inject(None)
+    kept = make(cuda)
+    if call == "cuStreamCreate":
+        kept.close()  # type: ignore[attr-defined]
+
+
+def test_a_hold_that_nobody_releases_ends_with_a_failure_told_once(cuda: Any) -> None:
+    with cuda.make_stream("forgotten") as stream:
+        latch = hold(stream, limit_s=0.05)
+        event = stream.record()
+        with pytest.raises(DeviceError, match="held for 0.05 s and not released"):
+            stream.synchronize()
+        stream.synchronize()
+        with pytest.raises(DeviceError, match="a hold failed"):
+            event.synchronize()
+        latch.release()
+
+
+def test_a_failure_on_the_host_passes_on_to_a_stream_that_waits(cuda: Any) -> None:
+    with cuda.make_stream() as first, cuda.make_stream() as second:
+        with hold(first, limit_s=0.05):
+            second.wait(first.record())
+            with pytest.raises(DeviceError, match="a hold failed"):
+                second.synchronize()
+
+
+def test_a_stream_waits_for_events_of_other_devices_too(cuda: Any) -> None:
+    with open_device("simulated") as simulated, simulated.make_stream() as theirs:
+        with cuda.make_stream() as stream:
+            with hold(theirs):
+                stream.wait(theirs.record())
+                event = stream.record()
+                assert not event.done()
+            event.synchronize()
+
+
+@pytest.mark.fake_only
+def test_kernels_say_what_they_need(cuda: Any) -> None:
+    stream = cuda.current_stream()
+    buffer = cuda.alloc_device(8)
+    source = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.f; }'
+    for run in (
+        lambda: cuda.asum(buffer, dtype=np.float32, stream=stream),
+        lambda: cuda.axpy(buffer, buffer, alpha=1.0, dtype=np.float32, stream=stream),
+        lambda: cuda.compile(source, "twice"),
+    ):
+        with pytest.raises(NotImplementedError, match=r"NVRTC|runs no kernels"):
+            run()
+
+
+@pytest.mark.fake_only
+def test_a_device_address_is_no_address_of_the_host(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = run_python(
+        "import ctypes, memory\n"
+        "buffer = memory.open_device('cuda').alloc_device(4)\n"
+        "ctypes.string_at(buffer.ptr, 1)"
+    )
+    assert done.returncode == -11

@@ -1,0 +1,362 @@
+"""A feed on a CUDA device: no batch is torn, and nothing of the caller's is touched.
+
+Every pixel of record i is i, and so is its label. A batch is read back as a kernel would read it:
+by work on the consumer's stream, queued before the batch is let go.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import cupy
+import numpy as np
+import pytest
+
+import prefetch
+from memory import DeviceError, DeviceMemoryError, DeviceUnavailableError, HostMemoryError
+from memory.testing import hold
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+BATCH = 4
+BATCHES = 15
+STRESS_S = float(os.environ.get("RINGFEED_STRESS_S", "3"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "sixty", fingerprinted_images(BATCH * BATCHES))
+
+
+def read_later(device: Any, batch: prefetch.Batch) -> tuple[Any, Any]:
+    """Queue copies of a batch's data and labels to the host, on the current stream."""
+    stream = device.current_stream()
+    found = []
+    for blob in (batch.data, batch.label):
+        out = device.alloc_host(blob.nbytes).array
+        device.copy_to_host(out, blob.gpu_data(), stream=stream)
+        found.append(out.view(blob.dtype).reshape(blob.shape))
+    return found[0], found[1]
+
+
+def check(batch_number: int, data: Any, labels: Any) -> None:
+    expected = np.arange(len(labels)) + BATCH * batch_number
+    assert (labels == expected).all()
+    assert (data == expected[:, None, None, None]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_every_batch_equals_its_fingerprint(
+    source: Path, cuda: Any, threads: int, depth: int
+) -> None:
+    if os.environ["RINGFEED_TEST_CUDA"] == "fake":
+        import fakecuda  # noqa: PLC0415 - there is none on a GPU
+
+        fakecuda.configure(latency_us=500, jitter_us=500, poison_dst=1)
+    with (
+        prefetch.open(
+            {"source": source, "batch_size": BATCH, "prefetch": depth, "threads": threads},
+            device=cuda,
+        ) as feed,
+        cuda.make_stream("consumer") as stream,
+        cuda.use_stream(stream),
+    ):
+        for _ in range(2):
+            read = []
+            for batch in feed:
+                read.append((batch.number, *read_later(cuda, batch)))
+                del batch
+            stream.synchronize()
+            assert len(read) == BATCHES
+            for number, data, labels in read:
+                check(number, data, labels)
+
+
+def test_a_slot_is_not_refilled_while_a_consumers_stream_may_read_it(
+    source: Path, cuda: Any
+) -> None:
+    theirs = cupy.cuda.Stream(non_blocking=True)
+    read = []
+    with (
+        prefetch.open(
+            {"source": source, "batch_size": BATCH, "prefetch": 2, "threads": 1},
+            max_batches_held=3,
+            device=cuda,
+        ) as feed,
+        theirs,
+    ):
+        batches = iter(feed)
+        with hold(cuda.current_stream()):
+            for _ in range(3):
+                batch = next(batches)
+                out = cuda.alloc_host(batch.data.nbytes).array
+                # As a kernel reads it: by its address, which keeps nothing alive.
+                cupy.cuda.runtime.memcpyAsync(
+                    out.ctypes.data,
+                    batch.data.gpu_data().ptr,
+                    out.nbytes,
+                    cupy.cuda.runtime.memcpyDeviceToHost,
+                    theirs.ptr,
+                )
+                read.append(out)
+                leases_before = feed.stats().slots_leased
+                del batch
+            assert leases_before == 1
+            stats = feed.stats()
+            assert (stats.slots_leased, stats.slots_draining, stats.slots) == (0, 3, 3)
+        theirs.synchronize()
+        for number, out in enumerate(read):
+            values = out.view(np.float32).reshape(BATCH, -1)
+            assert (values == np.arange(BATCH)[:, None] + BATCH * number).all()
+        assert next(batches).number == 3
+
+
+@pytest.mark.fake_only
+def test_the_host_waits_for_no_copy(source: Path, cuda: Any, fake: Any) -> None:
+    with (
+        prefetch.open(
+            {"source": source, "batch_size": BATCH, "prefetch": 2, "threads": 2}, device=cuda
+        ) as feed,
+        cuda.make_stream("consumer") as stream,
+        cuda.use_stream(stream),
+    ):
+        with fake.hold():
+            batch = next(iter(feed))  # nothing has been copied yet
+            data, labels = read_later(cuda, batch)
+        stream.synchronize()
+        check(0, data, labels)
+        del batch
+
+
+@pytest.mark.fake_only
+def test_a_batch_costs_one_copy_for_its_data_and_one_for_its_labels(
+    source: Path, cuda: Any, fake: Any
+) -> None:
+    def counts() -> dict[str, int]:
+        return {name: fake.stat(name) for name in ("h2d", "d2h", "d2d", "staged")}
+
+    before = counts()
+    with prefetch.open(
+        {"source": source, "batch_size": BATCH, "epochs": 2, "threads": 2}, device=cuda
+    ) as feed:
+        for _ in range(2):
+            for batch in feed:
+                del batch
+    after = counts()
+    # Nothing comes back, and nothing is pageable.
+    assert {name: after[name] - before[name] for name in after} == {
+        "h2d": 2 * 2 * BATCHES,
+        "d2h": 0,
+        "d2d": 0,
+        "staged": 0,
+    }
+
+
+@pytest.mark.fake_only
+def test_memory_is_flat_over_epochs_and_gone_at_the_end(source: Path, cuda: Any, fake: Any) -> None:
+    def counts() -> tuple[int, ...]:
+        return tuple(
+            fake.stat(name) for name in ("allocs", "hostallocs", "mem_used", "pinned_used")
+        )
+
+    before = counts()
+    with prefetch.open({"source": source, "batch_size": BATCH}, device=cuda) as feed:
+        for batch in feed:
+            del batch
+        first = counts()
+        for _ in range(5):
+            for batch in feed:
+                del batch
+        assert counts() == first
+    del feed, batch
+    gc.collect()
+    cuda.close()
+    assert counts()[2:] == before[2:]
+
+
+def test_a_list_of_all_batches_is_right(source: Path, cuda: Any) -> None:
+    with prefetch.open(
+        {"source": source, "batch_size": BATCH, "max_batches_held": BATCHES}, device=cuda
+    ) as feed:
+        batches = list(feed)
+    # The feed is closed; the batches are the consumer's.
+    for batch in batches:
+        data, labels = read_later(cuda, batch)
+        cuda.current_stream().synchronize()
+        check(batch.number, data, labels)
+
+
+class TestTheCallersState:
+    @pytest.mark.parametrize("current", [0, 1])
+    def test_device_and_stream_are_as_they_were(
+        self, source: Path, two_devices: tuple[Any, Any], current: int
+    ) -> None:
+        for device in two_devices:
+            with (
+                cupy.cuda.Device(current),
+                prefetch.open({"source": source, "batch_size": BATCH}, device=device) as feed,
+                device.make_stream() as stream,
+                device.use_stream(stream),
+            ):
+                for batch in feed:
+                    assert cupy.cuda.runtime.getDevice() == current
+                    assert device.current_stream() is stream
+                    assert batch.data.gpu_data().device is device
+                    del batch
+            assert cupy.cuda.get_current_stream(current) == cupy.cuda.Stream.null
+
+    def test_a_feed_by_name_is_on_that_device_whatever_is_current(
+        self, source: Path, two_devices: tuple[Any, Any]
+    ) -> None:
+        assert len(two_devices) == 2
+        with prefetch.open({"source": source, "batch_size": BATCH, "device": "cuda:1"}) as feed:
+            for batch in feed:
+                ptr = batch.data.gpu_data().ptr
+                assert cupy.cuda.runtime.pointerGetAttributes(ptr).device == 1
+                assert cupy.cuda.runtime.getDevice() == 0
+                del batch
+
+    def test_two_feeds_on_two_devices_do_not_disturb_each_other(
+        self, source: Path, two_devices: tuple[Any, Any]
+    ) -> None:
+        options = {"source": source, "batch_size": BATCH, "threads": 2}
+        with (
+            prefetch.open(options, device=two_devices[0]) as first,
+            prefetch.open(options, device=two_devices[1]) as second,
+        ):
+            for batches in zip(first, second, strict=True):
+                for device, batch in zip(two_devices, batches, strict=True):
+                    data, labels = read_later(device, batch)
+                    device.current_stream().synchronize()
+                    check(batch.number, data, labels)
+                del batch, batches
+
+    def test_an_ordinal_that_does_not_exist_is_refused_by_name(self, source: Path) -> None:
+        with pytest.raises(DeviceUnavailableError, match="there is no GPU 77"):
+            prefetch.open({"source": source, "batch_size": BATCH, "device": "cuda:77"})
+
+
+@pytest.mark.fake_only
+class TestFailures:
+    """The right error at the right batch; no hang, and, as the fixtures see, no leak."""
+
+    def served(self, source: Path, device: Any) -> tuple[int, type[BaseException] | None, str]:
+        """Return how many batches came, and the kind and text of what ended them."""
+        count = 0
+        with prefetch.open(
+            {"source": source, "batch_size": BATCH, "prefetch": 2, "threads": 1}, device=device
+        ) as feed:
+            try:
+                for batch in feed:
+                    assert batch.number == count
+                    count += 1
+                    del batch
+            except Exception as error:  # noqa: BLE001 - what it is, is the test
+                assert feed.closed
+                return count, type(error), str(error)
+        return count, None, ""
+
+    @pytest.mark.parametrize("number", [1, 2, 5, 30])
+    def test_a_copy_that_is_refused(self, source: Path, cuda: Any, fake: Any, number: int) -> None:
+        fake.inject(f"cuMemcpyHtoDAsync@{number}=1")
+        count, kind, text = self.served(source, cuda)
+        assert kind is DeviceError
+        assert count == (number - 1) // 2  # two copies a batch
+        assert "copy_to_device of" in text
+
+    @pytest.mark.parametrize("number", [1, 2, 4])
+    def test_pinned_memory_that_is_refused(
+        self, source: Path, cuda: Any, fake: Any, number: int
+    ) -> None:
+        fake.inject(f"cuMemHostAlloc@{number}+=2")
+        count, kind, text = self.served(source, cuda)
+        assert kind is HostMemoryError
+        assert "pageable_fallback" in text
+        assert count == (number - 1) // 2
+
+    @pytest.mark.parametrize("number", [1, 2, 4])
+    def test_device_memory_that_is_refused(
+        self, source: Path, cuda: Any, fake: Any, number: int
+    ) -> None:
+        fake.inject(f"cuMemAlloc@{number}+=2")
+        count, kind, text = self.served(source, cuda)
+        assert kind is DeviceMemoryError
+        assert "bytes were asked for" in text
+        assert count == (number - 1) // 2
+
+    def test_a_stream_that_is_refused(self, source: Path, cuda: Any, fake: Any) -> None:
+        fake.inject("cuStreamCreate@1=999")
+        count, kind, text = self.served(source, cuda)
+        assert kind is DeviceError
+        assert count == 0
+        assert "make_stream failed" in text
+
+    def test_a_copy_that_fails_on_the_device(self, source: Path, cuda: Any, fake: Any) -> None:
+        fake.inject("cuMemcpyHtoDAsync@7=700!")
+        count, kind, text = self.served(source, cuda)
+        fake.clear_failure()
+        assert kind is DeviceError
+        assert "cudaErrorIllegalAddress" in text
+        # The batches before it are whole. It shows at the first call that CUDA fails after it.
+        assert count >= 1
+
+
+@pytest.mark.fake_only
+def test_closing_while_everything_is_held_does_not_hang(source: Path, cuda: Any, fake: Any) -> None:
+    feed = prefetch.open({"source": source, "batch_size": BATCH, "threads": 2}, device=cuda)
+    with fake.hold() as held:
+        batch = next(iter(feed))
+        closer = threading.Thread(target=feed.close)
+        closer.start()  # waits for the readers, who wait for their copies
+        held.release()
+        closer.join(10)
+        assert not closer.is_alive()
+    data, labels = read_later(cuda, batch)
+    cuda.current_stream().synchronize()
+    check(0, data, labels)
+    del batch
+
+
+def test_eight_readers_tear_no_batch(source: Path, cuda: Any) -> None:
+    """For RINGFEED_STRESS_S seconds, 3 unless it is set."""
+    if os.environ["RINGFEED_TEST_CUDA"] == "fake":
+        import fakecuda  # noqa: PLC0415 - there is none on a GPU
+
+        fakecuda.configure(jitter_us=300, poison_dst=1)
+    until = time.monotonic() + STRESS_S
+    with (
+        prefetch.open(
+            {
+                "source": source,
+                "batch_size": BATCH,
+                "prefetch": 3,
+                "threads": 8,
+                "last_batch": "wrap",
+            },
+            device=cuda,
+        ) as feed,
+        cuda.make_stream("a") as first,
+        cuda.make_stream("b") as second,
+    ):
+        waiting: list[tuple[int, Any, Any, Any]] = []
+        for number, batch in enumerate(feed):
+            stream = (first, second)[number % 2]
+            with cuda.use_stream(stream):
+                found = read_later(cuda, batch)
+                waiting.append((number % BATCHES, *found, stream.record()))
+            del batch
+            while len(waiting) > 5:
+                place, data, labels, event = waiting.pop(0)
+                event.synchronize()
+                check(place, data, labels)
+            if time.monotonic() > until:
+                break
+    assert number > 20
