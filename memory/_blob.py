@@ -93,7 +93,8 @@ class Blob(Stored):
         """
         self._check_same_dtype("copy_from", source)
         contents = source.diff if copy_diff else source.data
-        if not reshape and self._shape != source._shape:
+        # The counts too: a blob that was never given a shape has a scalar's.
+        if not reshape and (self._shape, self._count) != (source._shape, source._count):
             raise ShapeMismatchError(
                 "copy_from",
                 expected=self.shape,

@@ -59,7 +59,9 @@ class Database:
             if self._index is None:
                 logger.info(
                     "%s: indexing %d records in %d pages",
-                    *(self.path, self.num_records, self.snapshot.meta.leaf_pages),
+                    self.path,
+                    self.num_records,
+                    self.snapshot.meta.leaf_pages,
                 )
                 begin = time.perf_counter()
                 self._index = RecordIndex.build(
@@ -67,7 +69,9 @@ class Database:
                 )
                 logger.info(
                     "%s: the index took %.3f s and takes %d bytes",
-                    *(self.path, time.perf_counter() - begin, self._index.nbytes),
+                    self.path,
+                    time.perf_counter() - begin,
+                    self._index.nbytes,
                 )
             return self._index
 

@@ -2,6 +2,9 @@
 
 Both hand out the database's own memory. It stays mapped until ``Records.release``, even past the
 closing of the source, so that a view kept too long is a mistake but no crash.
+
+The index checks what it reads of a file. LMDB, which finds the values, trusts the offsets inside of
+a leaf: a file that somebody may have tampered with is first to pass ``python -m lmdb verify``.
 """
 
 from __future__ import annotations
@@ -55,6 +58,9 @@ class Records:
         """End every view of keys and values, so that its next use raises; idempotent.
 
         Slices of a view, and arrays made from one, are not known here and must be gone.
+
+        Raises:
+            BufferError: A call that was given a view is still using it.
         """
         for view in self.keys:
             view.release()

@@ -283,6 +283,13 @@ class TestCopying:
         assert (2, 3) == target.shape
         assert 5 == target.data_at((1, 2))
 
+    def test_a_blob_without_a_shape_is_no_scalar(self) -> None:
+        blob = Blob()
+        with pytest.raises(ShapeMismatchError):
+            blob.copy_from(Blob(()))
+        blob.copy_from(Blob(()), reshape=True)
+        assert 1 == blob.count()
+
     def test_another_dtype_is_refused(self) -> None:
         with pytest.raises(DtypeError, match="expected dtype float32, found float64"):
             Blob(6).copy_from(Blob(6, np.float64))

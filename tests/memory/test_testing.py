@@ -70,9 +70,11 @@ class TestPeek:
         assert peek(blob).tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
     def test_what_has_no_device_memory_yet_says_so(self, simulated: SimulatedDevice) -> None:
-        for data in (SyncedMemory(4, simulated), Blob((2,), device=simulated), Blob()):
+        for data in (SyncedMemory(4, simulated), Blob((2,), device=simulated)):
             with pytest.raises(NoDataError, match="nothing has asked for device memory yet"):
                 peek(data)
+        with pytest.raises(NoDataError, match="the blob has no data yet"):
+            peek(Blob())
 
     def test_anything_else_is_refused(self) -> None:
         with pytest.raises(BufferMismatchError, match="found ndarray"):

@@ -1,0 +1,80 @@
+"""Which kernels fill rows: the C extension, or its NumPy twin.
+
+The environment variable ``RINGFEED_KERNELS``, read at import, says which:
+
+=========  =====================================================================================
+``auto``   the C extension where it is installed, else the twin; so too where nothing is set
+``c``      the C extension; importing fails where it is missing, for those who rely on its speed
+``numpy``  the twin, to compare with or to rule the extension out
+=========  =====================================================================================
+
+The extension is missing where the package was built without a C compiler. Results are the same bit
+for bit; the twin takes 2 to 10 times as long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from prefetch import _reference
+
+if TYPE_CHECKING:
+    from prefetch._transform import Kernels
+
+logger = logging.getLogger("prefetch")
+
+_VARIABLE = "RINGFEED_KERNELS"
+
+_CURE = (
+    "it is built where a C compiler is found: install one (gcc, clang or MSVC) and then the "
+    "package again (pip install --force-reinstall --no-cache-dir ringfeed)"
+)
+
+
+def choose(wish: str) -> Kernels:
+    """Return the kernels for a value of ``RINGFEED_KERNELS``.
+
+    Raises:
+        ImportError: The C extension is asked for and missing.
+        ValueError: The value is none of those documented.
+    """
+    if wish not in ("auto", "c", "numpy"):
+        raise ValueError(f"{_VARIABLE} is {wish!r}, and must be auto, c or numpy")
+    if wish != "numpy":
+        try:
+            from prefetch import _kernels  # noqa: PLC0415 - not everywhere, nor always wanted
+        except ImportError as error:
+            if wish == "c":
+                raise ImportError(
+                    f"{_VARIABLE} is 'c', but the extension prefetch._kernels cannot be imported "
+                    f"({error}); {_CURE}"
+                ) from error
+        else:
+            return _kernels
+    return _reference
+
+
+kernels: Kernels = choose(os.environ.get(_VARIABLE) or "auto")
+"""What record transformers use unless they are given others."""
+
+kernels_available: bool = kernels is not _reference
+"""Whether the C extension is there and in use."""
+
+_said: set[str] = set()
+
+
+def announce() -> None:
+    """Say in the log, once in the process's life, where the twin is used."""
+    if kernels_available or _said:
+        return
+    _said.add("twin")
+    if os.environ.get(_VARIABLE) == "numpy":
+        logger.info("NumPy transforms the records, since %s says so", _VARIABLE)
+    else:
+        logger.warning(
+            "NumPy transforms the records, in 2 to 10 times the CPU time, since the C extension "
+            "prefetch._kernels is not installed; %s",
+            _CURE,
+        )

@@ -1,0 +1,289 @@
+"""Slots, leases and the schedule without any thread: each step is taken by the test."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from memory import open_device
+from memory.testing import hold
+from prefetch import BatchesHeldError
+from prefetch._delivery import Claim, Delivery, EndOfEpoch, hand_over
+from prefetch._order import Order
+from prefetch._ring import Ring
+from prefetch._schedule import Opening, Part, Schedule
+from prefetch._slot import Slot, SlotState
+
+if TYPE_CHECKING:
+    from memory import Device
+    from prefetch import Batch
+
+
+class Bench:
+    """A prefetcher's parts on a bench; the reader's steps are methods."""
+
+    def __init__(
+        self, device: Device | None = None, *, num_slots: int = 3, num_threads: int = 2
+    ) -> None:
+        self.device = device or open_device("cpu")
+        self.order = Order(40, 4)
+        self.ring = Ring(self.device, num_slots)
+        self.schedule = Schedule(self.ring, self.order, num_threads=num_threads)
+        self.delivery = Delivery(
+            self.ring, self.schedule, self.order, prefetch=num_slots - 1, max_batches_held=5
+        )
+        self.claim = Claim()
+
+    def job(self) -> Opening | Part | None:
+        self.ring.collect()
+        return self.schedule.find_job()
+
+    def open(self) -> Slot:
+        """Take the next opening and plan it."""
+        job = self.job()
+        assert isinstance(job, Opening)
+        planned = self.order.plan(job.slot.sequence)
+        assert planned is not None
+        job.slot.begin(planned, words=np.zeros((4, 3), np.uint32), records=None)
+        self.schedule.planned()
+        return job.slot
+
+    def shape(self, slot: Slot, sample: tuple[int, ...] = (1, 2, 2)) -> Part | None:
+        slot.shape(sample, dtype=np.dtype("f4"), label_dtype=np.dtype("i8"), most_rows=4)
+        return self.schedule.shaped(slot)
+
+    def fill(self, slot: Slot) -> None:
+        """Open, fill and publish a slot of one part."""
+        assert self.shape(slot) is not None
+        assert slot.data is not None
+        slot.data[:] = slot.sequence
+        assert self.schedule.part_done(slot)
+        self.schedule.finish(slot)
+        self.delivery.add(slot)
+
+    def take(self) -> Batch | None:
+        self.delivery.claim(self.claim)
+        self.ring.collect()
+        self.delivery.make_room()
+        slot = self.delivery.take()
+        return None if slot is None else hand_over(slot)
+
+
+def test_only_one_slot_is_opened_at_a_time() -> None:
+    bench = Bench()
+    job = bench.job()
+    assert isinstance(job, Opening)
+    assert bench.job() is None
+    bench.schedule.planned()
+    second = bench.job()
+    assert isinstance(second, Opening)
+    assert (job.slot.sequence, second.slot.sequence) == (0, 1)
+
+
+def test_no_part_is_handed_out_before_the_first_record_has_fixed_the_shape() -> None:
+    bench = Bench(num_slots=1)
+    slot = bench.open()
+    assert bench.job() is None
+    part = bench.shape(slot, (1, 256, 256))
+    assert part == Part(slot, 0, 0, 1)
+    assert [bench.job() for _ in range(4)] == [
+        Part(slot, 1, 1, 2),
+        Part(slot, 2, 2, 3),
+        Part(slot, 3, 3, 4),
+        None,
+    ]
+
+
+def test_a_small_batch_is_one_part() -> None:
+    bench = Bench(num_slots=1)
+    assert bench.shape(bench.open()) == Part(bench.ring.slots[0], 0, 0, 4)
+
+
+def test_the_oldest_batch_is_filled_first() -> None:
+    bench = Bench(num_slots=2)
+    first, second = bench.open(), bench.open()
+    bench.shape(second, (1, 256, 256))
+    bench.shape(first, (1, 256, 256))
+    job = bench.job()
+    assert isinstance(job, Part)
+    assert job.slot is first
+
+
+def test_batches_are_served_in_order_whatever_is_ready_first() -> None:
+    bench = Bench()
+    slots = [bench.open() for _ in range(3)]
+    bench.fill(slots[2])
+    bench.fill(slots[1])
+    assert bench.take() is None
+    bench.fill(slots[0])
+    numbers = []
+    for _ in range(3):
+        batch = bench.take()
+        assert batch is not None
+        numbers.append(batch.number)
+        del batch
+    assert numbers == [0, 1, 2]
+
+
+def test_a_slot_is_free_again_when_the_last_export_is_gone_and_not_before() -> None:
+    bench = Bench(num_slots=1)
+    slot = bench.open()
+    bench.fill(slot)
+    batch = bench.take()
+    assert batch is not None
+    view: Any = batch.data.numpy()[1:2]
+    batch.release()
+    del batch
+    bench.ring.collect()
+    assert (slot.state, bench.ring.num_free) == (SlotState.LEASED, 0)
+    del view
+    bench.ring.collect()
+    assert (slot.state, bench.ring.num_free) == (SlotState.FREE, 1)
+
+
+def test_an_idle_reader_is_woken_by_a_finalizer() -> None:
+    bench = Bench(num_slots=1)
+    bench.fill(bench.open())
+    batch = bench.take()
+    assert batch is not None
+    assert bench.ring.inbox.empty()
+    cycle: list[Any] = [batch]
+    cycle.append(cycle)
+    del batch, cycle
+    gc.collect()
+    assert bench.ring.inbox.get_nowait() is bench.ring.slots[0]
+
+
+def test_whoever_makes_work_wakes_as_many_idle_readers_as_there_is_work_for() -> None:
+    bench = Bench(num_slots=1)
+    slot = bench.open()
+    bench.schedule.num_idle = 8
+    bench.shape(slot, (1, 256, 256))
+    assert bench.ring.inbox.qsize() == 3
+
+
+def test_a_drained_slot_waits_for_every_stream_that_was_handed_it() -> None:
+    device = open_device("simulated")
+    bench = Bench(device, num_slots=1)
+    bench.fill(bench.open())
+    batch = bench.take()
+    assert batch is not None
+    streams = [device.make_stream(f"consumer {number}") for number in range(2)]
+    for stream in streams:
+        with device.use_stream(stream):
+            batch.data.gpu_data()
+    with hold(streams[1]):
+        with hold(streams[0]):
+            del batch
+            bench.ring.collect()
+            assert bench.ring.num_in(SlotState.DRAINING) == 1
+        streams[0].synchronize()
+        bench.ring.collect()
+        assert bench.ring.num_in(SlotState.DRAINING) == 1
+    streams[1].synchronize()
+    bench.ring.collect()
+    assert bench.ring.num_in(SlotState.FREE) == 1
+    for stream in streams:
+        stream.close()
+    device.close()
+
+
+def test_a_closed_stream_holds_up_no_slot() -> None:
+    device = open_device("simulated")
+    bench = Bench(device, num_slots=1)
+    bench.fill(bench.open())
+    batch = bench.take()
+    assert batch is not None
+    stream = device.make_stream("closed early")
+    with device.use_stream(stream):
+        batch.data.gpu_data()
+    stream.close()
+    del batch
+    bench.ring.collect()
+    assert bench.ring.num_free == 1
+    device.close()
+
+
+def test_the_ring_grows_so_that_prefetch_stay_ahead_and_no_further_than_allowed() -> None:
+    bench = Bench(num_slots=3)
+    held = []
+    for count in range(5):
+        bench.fill(bench.open())
+        held.append(bench.take())
+        assert len(bench.ring.slots) == max(3, count + 2)
+    with pytest.raises(BatchesHeldError) as caught:
+        bench.take()
+    assert caught.value.batches == tuple((0, number) for number in range(5))
+    held.clear()
+    assert bench.take() is None
+
+
+@pytest.mark.parametrize("progress", ["opening", "planned", "shaped", "filled", "ready"])
+def test_a_batch_that_nobody_wants_comes_back_from_wherever_it_is(progress: str) -> None:
+    bench = Bench(num_slots=2)
+    bench.delivery.claim(bench.claim)
+    bench.fill(bench.open())
+    assert bench.take() is not None
+    bench.ring.collect()
+    job = bench.job()
+    assert isinstance(job, Opening)
+    slot = job.slot
+    if progress != "opening":
+        planned = bench.order.plan(slot.sequence)
+        assert planned is not None
+        slot.begin(planned, words=np.zeros((4, 3), np.uint32), records=None)
+        bench.schedule.planned()
+    if progress in {"shaped", "filled", "ready"}:
+        bench.shape(slot)
+    if progress == "filled":
+        slot.state = SlotState.UPLOADING
+        assert bench.schedule.part_done(slot)
+    if progress == "ready":
+        assert bench.schedule.part_done(slot)
+        bench.schedule.finish(slot)
+        bench.delivery.add(slot)
+
+    bench.claim = Claim()
+    bench.delivery.claim(bench.claim)  # the next epoch
+    assert bench.delivery.serving == 10
+
+    if progress in {"opening", "planned"}:
+        assert slot.discarded
+        bench.schedule.retire(slot)
+    elif progress == "shaped":
+        assert not bench.schedule.part_done(slot)
+    elif progress == "filled":
+        assert slot.discarded
+        bench.schedule.retire(slot)
+    bench.ring.collect()
+    assert bench.ring.num_in(SlotState.FREE) == 2
+    assert not bench.schedule.is_coming(slot.sequence)
+
+
+def test_an_ended_claim_stays_ended() -> None:
+    bench = Bench()
+    bench.delivery.claim(bench.claim)
+    bench.delivery.serving = 10
+    for _ in range(2):
+        with pytest.raises(EndOfEpoch):
+            bench.delivery.claim(bench.claim)
+    assert bench.delivery.epoch == 1
+
+
+def test_a_failed_slot_raises_in_its_turn_and_stops_the_planning() -> None:
+    bench = Bench()
+    first, second = bench.open(), bench.open()
+    second.fail(3, ValueError("later place"))
+    second.fail(1, ValueError("earlier place"))
+    second.fail(2, ValueError("later place"))
+    bench.schedule.finish(second)
+    bench.delivery.add(second)
+    assert bench.job() is None
+    bench.fill(first)
+    batch = bench.take()
+    assert batch is not None
+    with pytest.raises(ValueError, match="earlier place"):
+        bench.take()
