@@ -9,10 +9,12 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 _NATIVE = "prefetch/_native"
-_SOURCES = ("module.c", "part.c", "datum.c", "check.c", "transform.c", "planes.c")
+_SOURCES = ("module.c", "part.c", "datum.c", "check.c", "transform.c", "loops_baseline.c", "loops_avx2.c")
 
 # One rounding an operation: results are Caffe's to the bit. The last flag of a kind wins, so these
 # also win over the flags that the interpreter was built with.
+_HEADERS = ("kernels.h", "loops.h", "vectors.h")
+
 _FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-g0"]
 _MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
 
@@ -32,7 +34,7 @@ setup(
         Extension(
             "prefetch._kernels",
             [f"{_NATIVE}/{name}" for name in _SOURCES],
-            depends=[f"{_NATIVE}/kernels.h"],
+            depends=[f"{_NATIVE}/{name}" for name in _HEADERS],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             optional=True,

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from memory._cuda import NOT_READY, runtime
+from memory._cuda import runtime
 
 if TYPE_CHECKING:
     from memory._cuda_context import EventToken
@@ -48,6 +48,7 @@ class Manifest:
         self._lock = threading.Lock()
         self._aboard: list[tuple[str, object]] = []
         self._flights: deque[Flight] = deque()
+        self._lost = ""
 
     @property
     def has_aboard(self) -> bool:
@@ -108,8 +109,13 @@ class Manifest:
                 landed.append(self._flights.popleft())
         del landed
 
+    def lose(self) -> None:
+        """Let go of everything because the context is lost; only the names are kept."""
+        self._lost = self.pending()
+        self.land_all()
+
     def land_all(self) -> None:
-        """Let go of everything: the stream has finished, or its context is lost."""
+        """Let go of everything: the stream has finished."""
         with self._lock:
             landed, self._flights = self._flights, deque()
             aboard, self._aboard = self._aboard, []
@@ -117,6 +123,8 @@ class Manifest:
 
     def pending(self) -> str:
         """Say which work has not been seen to finish; empty if there is none."""
+        if self._lost:
+            return self._lost
         with self._lock:
             names = [name for flight in self._flights for name, _ in flight.items]
         names += [name for name, _ in self._aboard]
@@ -126,5 +134,4 @@ class Manifest:
 
 
 def _has_passed(token: EventToken) -> bool:
-    # One whose work has failed has: its context is lost, and nothing will run in it any more.
-    return bool(runtime.eventQuery(token.handle) != NOT_READY)
+    return bool(runtime.eventQuery(token.handle) == 0)

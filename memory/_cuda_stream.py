@@ -177,7 +177,7 @@ class StreamState:
                 self._log(error)
 
     def finish(self, _: object = None) -> None:
-        """Wait for the work of a stream of ours, let go of what it holds, and destroy the stream."""
+        """Wait for the work of a stream of ours, let go of what it holds, and destroy it."""
         with self._lock:
             if self.closed:
                 return
@@ -203,15 +203,16 @@ class StreamState:
                 try:
                     if not self._cover():
                         return
-                except DeviceError as error:
-                    _logger.debug("what stream %r held is let go: %s", self.name, error)
-                    self.manifest.land_all()
+                except DeviceError:
+                    self.manifest.lose()
                 continue
             number, token = flight
-            # An error means that the context is lost, and that nothing will run any more.
-            with contextlib.suppress(runtime.CUDARuntimeError):
+            try:
                 runtime.eventSynchronize(token.handle)
-            self.manifest.land(number)
+            except runtime.CUDARuntimeError:
+                self.manifest.lose()  # and nothing will run any more
+            else:
+                self.manifest.land(number)
 
     def _watch(self) -> None:
         try:

@@ -36,7 +36,8 @@ from memory._errors import (
 from memory._host import allocate_host
 from memory._ledger import Ledger
 from memory._simulated_memory import SimulatedMemory
-from memory._simulated_stream import SimulatedStream, StreamWorker, Work, close_group
+from memory._simulated_stream import SimulatedStream
+from memory._simulated_worker import StreamWorker, Work, close_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

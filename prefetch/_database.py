@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from prefetch._database_file import CorruptDatabaseError
-from prefetch._errors import FeedClosedError, SourceError
+from prefetch._errors import CorruptDatabaseError, FeedClosedError, SourceError
 from prefetch._index import RecordIndex
 from prefetch._lmdb import source_error
 

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from prefetch._errors import (
-    CorruptDatabaseError as CorruptDatabaseError,
-)
-from prefetch._errors import (
+    CorruptDatabaseError,
     DatabaseNotFoundError,
     DatabaseTruncatedError,
     SourceError,

@@ -2,7 +2,7 @@
 
 Protobuf copies every payload and holds the GIL meanwhile: 45 to 145 us for a record of 196 kB,
 where copying its pixels to their destination takes 12. ``parse_datum`` walks the wire format over
-the database's own memory instead and hands out views of it: about 1.5 us, whatever the size.
+the database's own memory instead and hands out views of it: 2 to 3 us, whatever the size.
 
 Invariants:
 
@@ -122,7 +122,7 @@ class DatumView:
 def parse_datum(record: memoryview) -> DatumView:
     """Read a Datum in place.
 
-    Thread-safe; never blocks; holds the GIL for about 1.5 us.
+    Thread-safe; never blocks; holds the GIL for 2 to 3 us.
 
     Args:
         record: (n,) bytes, format ``B``, C-contiguous.

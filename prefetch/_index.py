@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from prefetch._database_file import CorruptDatabaseError
+from prefetch._errors import CorruptDatabaseError
 from prefetch._pages import TreePages
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from prefetch._database_file import CorruptDatabaseError
-from prefetch._errors import DatabaseInUseError, SourceError
+from prefetch._errors import CorruptDatabaseError, DatabaseInUseError, SourceError
 
 if TYPE_CHECKING:
     from prefetch._database_file import DatabaseFile
@@ -37,12 +36,14 @@ class SharedEnvironment:
         environment: The environment itself.
         identity: Device and inode of the file.
         owned: Whether it was opened here, and so is closed here.
+        lock_refused: Whether a lock was asked for and the folder cannot be written to.
         num_holds: How many hold it.
     """
 
     environment: lmdb.Environment
     identity: tuple[int, int]
     owned: bool
+    lock_refused: bool = False
     num_holds: int = 0
 
     @property
@@ -77,18 +78,21 @@ def hold_file(
             _drop_released()
             shared = _environments.get(file.identity)
             if shared is None or not shared.is_open:
-                environment = _open(file, lock=lock) if foreign is None else foreign
-                shared = SharedEnvironment(environment, file.identity, owned=foreign is None)
-                _environments[file.identity] = shared
+                if foreign is None:
+                    shared = _open(file, lock=lock)
+                else:
+                    shared = SharedEnvironment(foreign, file.identity, owned=False)
             elif foreign is not None and shared.environment is not foreign:
                 raise DatabaseInUseError(
                     file.path, "is open through another environment than the one passed"
                 )
-            elif lock and not shared.environment.flags()["lock"]:
+            if lock and not (shared.lock_refused or shared.environment.flags()["lock"]):
                 raise DatabaseInUseError(
                     file.path,
-                    "is being read without a lock by this process; use the same lock for both",
+                    "is open without a lock in this process; open it with one there, "
+                    "or set lock: false",
                 )
+            _environments[file.identity] = shared
             shared.num_holds += 1
             return shared
     finally:
@@ -150,10 +154,10 @@ def source_error(path: str, error: lmdb.Error) -> SourceError:
     return SourceError(path, f"LMDB cannot read it: {error}")
 
 
-def _open(file: DatabaseFile, *, lock: bool) -> lmdb.Environment:
-    path, is_folder = (file.data_path, False) if not lock else _locked_path(file.data_path)
+def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
+    path, is_folder = _locked_path(file.data_path) if lock else (file.data_path, False)
     try:
-        return lmdb.open(
+        environment = lmdb.open(
             path,
             subdir=is_folder,
             lock=lock,
@@ -166,7 +170,9 @@ def _open(file: DatabaseFile, *, lock: bool) -> lmdb.Environment:
     except lmdb.Error as error:
         if lock and isinstance(error, lmdb.ReadonlyError):
             logger.warning("%s: the folder cannot be written to, reading without a lock", path)
-            return _open(file, lock=False)
+            shared = _open(file, lock=False)
+            shared.lock_refused = True
+            return shared
         if "already open" in str(error):
             raise DatabaseInUseError(
                 file.path,
@@ -174,6 +180,7 @@ def _open(file: DatabaseFile, *, lock: bool) -> lmdb.Environment:
                 "pass that lmdb.Environment as the source, or close it",
             ) from error
         raise source_error(file.path, error) from error
+    return SharedEnvironment(environment, file.identity, owned=True)
 
 
 def _locked_path(data_path: str) -> tuple[str, bool]:

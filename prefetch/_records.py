@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prefetch._database_file import CorruptDatabaseError
+from prefetch._errors import CorruptDatabaseError
 from prefetch._lmdb import SharedEnvironment, hold_again, release
 
 if TYPE_CHECKING:
@@ -170,26 +170,22 @@ class RecordReader(_Access):
             FeedClosedError: The source is closed.
         """
         numbers, places = self._sequence.locate_all(records)
-        keys: list[memoryview] = [_NOTHING] * records.size
-        values = keys.copy()
-        found = Records(keys, values)
+        found = Records([], [])
         try:
             for number in np.unique(numbers).tolist():
-                positions = np.flatnonzero(numbers == number)
-                self._look_up(number, places[positions], positions, found)
+                self._look_up(number, places[numbers == number], found)
         except BaseException:
             found.release()
             raise
+        if len(self._databases) > 1:
+            # They were found a database at a time; now into the order they were asked for.
+            order = np.argsort(np.argsort(numbers, kind="stable")).tolist()
+            found.keys = [found.keys[place] for place in order]
+            found.values = [found.values[place] for place in order]
         return found
 
-    def _look_up(
-        self,
-        number: int,
-        places: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        found: Records,
-    ) -> None:
-        """Put records of one database at some positions of what was found."""
+    def _look_up(self, number: int, places: npt.NDArray[np.int64], records: Records) -> None:
+        """Append records of one database."""
         database = self._databases[number]
         with database.using(self._reading(number)) as transaction:
             keys = database.index().keys(places)
@@ -199,13 +195,9 @@ class RecordReader(_Access):
                 if value is None:
                     raise _missing(database, place)
                 values.append(value)
-            found.hold(database.snapshot.shared)
-        for position, key, value in zip(positions.tolist(), keys, values, strict=True):
-            found.keys[position] = memoryview(key)
-            found.values[position] = value
-
-
-_NOTHING = memoryview(b"")
+            records.hold(database.snapshot.shared)
+        records.keys += [memoryview(key) for key in keys]
+        records.values += values
 
 
 def _steps(

@@ -69,7 +69,8 @@ class Recipe(NamedTuple):
         mean_value: float32 (0,), (1,) or (channels,), in the order of the delivered channels.
         scale: float32 (1,) or (channels,), in the order of the delivered channels.
         mean_image: float32 (channels, height, width), C-contiguous, in the order of the stored
-            channels, for the image before cropping; or None.
+            channels, for the image before cropping; or None. Not together with mean_value; rows of
+            uint8 have neither, and a scale of 1.
     """
 
     crop_size: int
@@ -134,8 +135,8 @@ def fill(
                     outcomes.append((position, int(bad.reason), bad.numbers))
             if not is_empty:
                 _finish(stage, out, recipe)
-    if labels is not None:
-        np.copyto(labels, numbers, casting="unsafe")
+        if labels is not None:
+            np.copyto(labels, numbers, casting="unsafe")
     return outcomes
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -128,7 +128,7 @@ class Snapshot:
         """End a transaction that ``reading`` returned, unless others share it; idempotent."""
         if reading is not self._first:
             reading.close()
-            if reading in self._readings:
+            with suppress(ValueError):  # closing takes them out too
                 self._readings.remove(reading)
 
     def check(self) -> None:

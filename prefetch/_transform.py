@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from prefetch import _reference
+from prefetch import _kernel_choice, _reference
 from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
 from prefetch._errors import ConfigError, ConfigFault
@@ -179,10 +179,13 @@ class RecordTransformer:
 
     Args:
         transform: What to do; shared with other threads.
-        kernels: Who does it.
+        kernels: Who does it; by default the C extension, or its NumPy twin where that is missing.
     """
 
-    def __init__(self, transform: Transform, *, kernels: Kernels = _reference) -> None:
+    def __init__(self, transform: Transform, *, kernels: Kernels | None = None) -> None:
+        if kernels is None:
+            _kernel_choice.announce()
+            kernels = _kernel_choice.kernels
         self._kernels = kernels
         self._recipe = transform.recipe
         self._dtype = transform.dtype

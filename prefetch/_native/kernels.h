@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
 #error "float arithmetic is wider than float here (x87?), so results would not equal Caffe's"
@@ -140,30 +141,69 @@ bool transform(const struct image *image, const uint32_t words[3], const struct 
 /* Make what was stored past the caches visible to other threads. */
 void finish_streaming(void);
 
-/* planes.c: the loops over pixels, one plane or line at a time, compiled for several chips. */
+/* Find the loops that suit the chip; once, before all else. */
+void choose_loops(void);
+
+/* loops.h: the loops over pixels, one plane or line at a time. */
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(RINGFEED_BASELINE)
+#define HAS_AVX2_LOOPS 1
+#else
+#define HAS_AVX2_LOOPS 0
+#endif
 
 struct plane {
     const uint8_t *from; /* uint8 or float32 */
     size_t from_step;    /* bytes between rows */
     size_t pixel_step;   /* bytes between pixels; of uint8 always 1 */
     const uint8_t *mean_image; /* float32; NULL for none */
-    size_t mean_step;
-    float mean, scale;
+    size_t mean_step;          /* bytes between rows */
+    float mean, scale;         /* 0 and 1 for none, which change no uint8 pixel */
     bool subtracts, multiplies;
     uint8_t *to; /* float32, without gaps */
     size_t num_rows, num_columns;
     bool mirrored;
 };
 
-void plane_from_bytes(const struct plane *plane);
-void plane_from_floats(const struct plane *plane);
-void halve(const uint8_t *floats, size_t num, uint8_t *halves);
-void reverse_bytes(const uint8_t *from, size_t num, uint8_t *to);
-void split_three(const uint8_t *from, size_t num, uint8_t *first, uint8_t *second,
-                 uint8_t *third);
+struct loops {
+    /* (pixel - mean) * scale. */
+    void (*plane_from_bytes)(const struct plane *plane);
+    void (*plane_from_floats)(const struct plane *plane);
+    void (*halve)(const uint8_t *floats, size_t num, uint8_t *halves);
+    void (*split_three)(const uint8_t *from, size_t num, uint8_t *first, uint8_t *second,
+                        uint8_t *third);
+};
 
-/* Round float32 bits to the nearest float16's, ties to even; a NaN keeps what payload it can. */
-uint16_t half_bits(uint32_t bits);
+extern const struct loops baseline_loops;
+extern const struct loops avx2_loops;
+
+static inline uint32_t either(bool condition, uint32_t yes, uint32_t no)
+{
+    const uint32_t mask = 0 - (uint32_t)condition;
+    return (yes & mask) | (no & ~mask);
+}
+
+/* Round float32 bits to the nearest float16's, ties to even; a NaN keeps what payload it can, as
+ * NumPy has it. Compared with NumPy for all 2^32 of them. Without branches, so that it vectorises;
+ * the cases are too large or no number, subnormal, and normal. Adding 0.5 rounds a subnormal at the
+ * right bit. */
+static inline uint16_t half_bits(uint32_t bits)
+{
+    const uint32_t sign = bits & 0x80000000u, size = bits ^ sign;
+    const uint32_t payload = 0x7C00u + ((size & 0x007FFFFFu) >> 13);
+    const uint32_t nan = payload + (payload == 0x7C00u);
+    const uint32_t large = either(size > 0x7F800000u, nan, 0x7C00u);
+    const uint32_t normal = (size - 0x38000000u + 0xFFFu + ((size >> 13) & 1)) >> 13;
+    const uint32_t small_size = either(size < 0x38800000u, size, 0);
+    float small;
+    uint32_t subnormal;
+    memcpy(&small, &small_size, sizeof small);
+    small += 0.5f;
+    memcpy(&subnormal, &small, sizeof small);
+    subnormal -= 0x3F000000u;
+    const uint32_t finite = either(size < 0x38800000u, subnormal, normal);
+    return (uint16_t)(either(size >= 0x47800000u, large, finite) | sign >> 16);
+}
 
 /* part.c */
 

@@ -444,5 +444,6 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {
+    choose_loops();
     return PyModuleDef_Init(&definition);
 }

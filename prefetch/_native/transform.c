@@ -1,5 +1,5 @@
 /* A record's window into its row: crop, mirror, order of channels, layout and type. The arithmetic
- * is in planes.c. */
+ * is in loops.h. */
 #include <string.h>
 
 #if defined(__SSE2__) || defined(_M_X64)
@@ -17,6 +17,17 @@
 /* A payload of at least this many bytes is stored past the caches: 1.5 times faster for 3x256x256,
  * whose batch will have left the caches before it is read; slower for records of a few kB. */
 #define STREAMED_BYTES 65536
+
+static const struct loops *loops = &baseline_loops;
+
+void choose_loops(void)
+{
+#if HAS_AVX2_LOOPS
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2"))
+        loops = &avx2_loops;
+#endif
+}
 
 struct window {
     size_t top, left, num_rows, num_columns;
@@ -106,9 +117,9 @@ static const uint8_t *corner(const struct image *image, const struct window *win
 static void compute(const struct image *image, const struct plane *plane)
 {
     if (image->is_float)
-        plane_from_floats(plane);
+        loops->plane_from_floats(plane);
     else
-        plane_from_bytes(plane);
+        loops->plane_from_bytes(plane);
 }
 
 /* Fill float32 planes, whose lines are computed where they belong. */
@@ -128,6 +139,26 @@ static void fill_planes(const struct image *image, const struct window *window,
         plane.mirrored = window->mirrored;
         compute(image, &plane);
     }
+}
+
+static uint64_t swapped(uint64_t word)
+{
+    word = (word & 0x00FF00FF00FF00FFu) << 8 | (word >> 8 & 0x00FF00FF00FF00FFu);
+    word = (word & 0x0000FFFF0000FFFFu) << 16 | (word >> 16 & 0x0000FFFF0000FFFFu);
+    return word << 32 | word >> 32;
+}
+
+static void reverse_bytes(const uint8_t *from, size_t num, uint8_t *to)
+{
+    size_t at = 0;
+    for (; at + 8 <= num; at += 8) {
+        uint64_t word;
+        memcpy(&word, from + at, 8);
+        word = swapped(word); /* one instruction; compilers know it */
+        memcpy(to + num - 8 - at, &word, 8);
+    }
+    for (; at < num; at++)
+        to[num - 1 - at] = from[at];
 }
 
 /* Put elements of some size where they belong, `step` elements apart. */
@@ -190,7 +221,7 @@ static void fill_line(const struct image *image, struct plane *line, enum elemen
         put(bench->floats, line->num_columns, 4, to, step);
     } else {
         uint8_t *halves = step == 1 ? to : bench->halves;
-        halve(bench->floats, line->num_columns, halves);
+        loops->halve(bench->floats, line->num_columns, halves);
         if (step != 1)
             put(halves, line->num_columns, 2, to, step);
     }
@@ -213,7 +244,7 @@ static void fill_lines(const struct image *image, const struct window *window,
             const size_t place = y * window->num_columns + (window->mirrored ? left - num : x);
             const size_t offset = y * image->row_step + x * image->pixel_step;
             if (is_split)
-                split_three(corner(image, window, 0) + offset, num, bench.bytes[0],
+                loops->split_three(corner(image, window, 0) + offset, num, bench.bytes[0],
                             bench.bytes[1], bench.bytes[2]);
             for (size_t delivered = 0; delivered < num_channels; delivered++) {
                 const size_t stored = stored_channel(delivered, &image->shape, recipe);

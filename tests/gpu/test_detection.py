@@ -33,8 +33,7 @@ except DeviceUnavailableError as error:
         ({"FAKECUDA_NODRIVER": "1"}, "there is no NVIDIA driver", "install one"),
         (
             {"FAKECUDA_DRIVER_VERSION": "11080"},
-            "the NVIDIA driver is too old: it supports CUDA 11.8, and the CuPy that is installed "
-            "needs CUDA ",
+            "the NVIDIA driver is too old: it supports CUDA 11.8, and the CuPy",
             "update the driver",
         ),
         (

@@ -699,7 +699,7 @@ class TestProcessEnd:
         code = """
             import os, signal, sys
             from memory import DeviceError, open_device
-            from memory import _ledger, _simulated_stream
+            from memory import _ledger, _simulated_worker
             device, cpu = open_device("simulated"), open_device("cpu")
             stream, dropped = device.make_stream("parents"), device.make_stream("dropped")
             stream.synchronize()
@@ -707,7 +707,7 @@ class TestProcessEnd:
             # Whatever lock another thread may hold at the moment of the fork.
             locks = [device._lock, stream._worker._lock, device._null_worker._lock]
             locks += [ledger._lock for ledger in _ledger.all_ledgers()]
-            locks += [_ledger._ledgers_lock, _simulated_stream._running_lock]
+            locks += [_ledger._ledgers_lock, _simulated_worker._running_lock]
             for lock in locks:
                 lock.acquire()
             child = os.fork()

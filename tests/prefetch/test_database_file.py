@@ -9,8 +9,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from prefetch._database_file import CorruptDatabaseError, DatabaseFile
+from prefetch._database_file import DatabaseFile
 from prefetch._errors import (
+    CorruptDatabaseError,
     DatabaseNotFoundError,
     DatabaseTruncatedError,
     SourceError,

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prefetch import _pages
-from prefetch._database_file import CorruptDatabaseError, DatabaseFile
-from prefetch._errors import DatabaseTruncatedError, SourceError
+from prefetch._database_file import DatabaseFile
+from prefetch._errors import CorruptDatabaseError, DatabaseTruncatedError, SourceError
 from prefetch._index import RecordIndex
 from prefetch.testing import fingerprinted_images, write_database
 

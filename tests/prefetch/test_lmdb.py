@@ -121,8 +121,31 @@ def test_a_lock_is_not_to_be_had_of_what_is_open_without(
     folder: Path, holds: list[SharedEnvironment]
 ) -> None:
     holds.append(hold(folder))
-    with pytest.raises(DatabaseInUseError, match="without a lock by this process"):
+    with pytest.raises(DatabaseInUseError, match="open without a lock in this process"):
         hold(folder, lock=True)
+
+
+def test_a_lock_is_not_to_be_had_of_an_environment_without(folder: Path) -> None:
+    with lmdb.open(str(folder), readonly=True, lock=False) as environment:
+        with pytest.raises(DatabaseInUseError, match="open without a lock in this process"):
+            hold(folder, environment, lock=True)
+        release(hold(folder, environment))
+
+
+def test_a_lock_that_was_refused_once_is_not_asked_for_again(
+    folder: Path, holds: list[SharedEnvironment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_open = lmdb.open
+
+    def denied(path: str, *, lock: bool, **options: object) -> lmdb.Environment:
+        if lock:
+            raise lmdb.ReadonlyError(path)
+        return really_open(path, lock=False, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("lmdb.open", denied)
+    holds += [hold(folder, lock=True), hold(folder, lock=True)]
+    assert holds[0] is holds[1]
+    assert holds[0].lock_refused
 
 
 def test_no_lock_is_satisfied_by_one(folder: Path, holds: list[SharedEnvironment]) -> None:

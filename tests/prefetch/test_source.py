@@ -12,10 +12,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from prefetch._database_file import CorruptDatabaseError
 from prefetch._datum import parse_datum
 from prefetch._errors import (
     ConfigError,
+    CorruptDatabaseError,
     DatabaseChangedError,
     DatabaseNotFoundError,
     DatabaseTruncatedError,

@@ -122,9 +122,9 @@ def _headers() -> Path:
         _download(wheels, *_HEADERS)
         for wheel in wheels.iterdir():
             with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(
-                    folder, [name for name in archive.namelist() if "/include/" in name]
-                )
+                for name in archive.namelist():
+                    if "/include/" in name:
+                        archive.extract(name, folder)
         shutil.rmtree(wheels)
         (folder / "complete").touch()
     return include

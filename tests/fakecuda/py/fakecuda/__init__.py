@@ -4,8 +4,8 @@ The wheel is not modified. One of its modules, cupy_backends.cuda.api.runtime, i
 built from the same source and linked to the fake libcuda.so.1, where the wheel's copy has NVIDIA's
 runtime inside. The fake is built at the first import.
 
-* ``python -m fakecuda script.py`` runs a script on it, ``pytest -p fakecuda`` tests; a child process
-  has to import it too.
+* ``python -m fakecuda script.py`` runs a script on it, ``pytest -p fakecuda`` tests; a child
+  process has to import it too.
 * ``configure``, ``hold``, ``peek``, ``inject`` and ``stat`` control and observe the device.
 """
 
@@ -53,7 +53,10 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds the module built against the fake in place of the wheel's."""
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self,
+        name: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - the finder's protocol
+        target: ModuleType | None = None,  # noqa: ARG002 - the finder's protocol
     ) -> importlib.machinery.ModuleSpec | None:
         if name != MODULE:
             return None

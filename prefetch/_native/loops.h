@@ -1,0 +1,142 @@
+/* The loops over pixels, for whatever chip the including file is compiled for; it names the table
+ * of them LOOPS. They are equal to the bit whatever that is.
+ *
+ * Lines are worked through in vectors without a rest: the last vector of a line overlaps the one
+ * before it. (32x32 cropped to 28: 28 pixels are 4 vectors, not 3 and 4 single floats.)
+ */
+#include <stddef.h>
+
+#include "kernels.h"
+#include "vectors.h"
+
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(_MSC_VER)
+#pragma fp_contract(off)
+#endif
+
+INLINE float load_float(const uint8_t *from)
+{
+    float value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+/* Load a float of a record: little-endian on the wire. */
+INLINE float load_wire_float(const uint8_t *from)
+{
+    const uint32_t bits = (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+                          (uint32_t)from[3] << 24;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE void store_float(uint8_t *to, float value)
+{
+    memcpy(to, &value, sizeof value);
+}
+
+INLINE void vector_from_bytes(const struct plane *plane, const uint8_t *from,
+                              const uint8_t *mean_image, uint8_t *to, bool mirrored)
+{
+    const vector mean = mean_image != NULL ? from_floats(mean_image) : same(plane->mean);
+    const vector value = product(difference(from_bytes(from), mean), same(plane->scale));
+    store(to, mirrored ? turned(value) : value);
+}
+
+INLINE void line_from_bytes(const struct plane *plane, size_t row, bool has_image, bool mirrored)
+{
+    const size_t num = plane->num_columns;
+    const uint8_t *from = plane->from + row * plane->from_step;
+    const uint8_t *mean_image = has_image ? plane->mean_image + row * plane->mean_step : NULL;
+    uint8_t *to = plane->to + 4 * num * row;
+    if (num < LANES) {
+        for (size_t i = 0; i < num; i++) {
+            const float mean = has_image ? load_float(mean_image + 4 * i) : plane->mean;
+            store_float(to + 4 * (mirrored ? num - 1 - i : i),
+                        ((float)from[i] - mean) * plane->scale);
+        }
+        return;
+    }
+    const size_t last = num - LANES;
+    for (size_t i = 0; i < last; i += LANES)
+        vector_from_bytes(plane, from + i, has_image ? mean_image + 4 * i : NULL,
+                          to + 4 * (mirrored ? last - i : i), mirrored);
+    vector_from_bytes(plane, from + last, has_image ? mean_image + 4 * last : NULL,
+                      to + 4 * (mirrored ? 0 : last), mirrored);
+}
+
+INLINE void lines_from_bytes(const struct plane *plane, bool has_image, bool mirrored)
+{
+    const struct plane own = *plane; /* known not to change by the stores */
+    for (size_t row = 0; row < own.num_rows; row++)
+        line_from_bytes(&own, row, has_image, mirrored);
+}
+
+static void plane_from_bytes(const struct plane *plane)
+{
+    if (plane->mean_image != NULL && plane->mirrored)
+        lines_from_bytes(plane, true, true);
+    else if (plane->mean_image != NULL)
+        lines_from_bytes(plane, true, false);
+    else if (plane->mirrored)
+        lines_from_bytes(plane, false, true);
+    else
+        lines_from_bytes(plane, false, false);
+}
+
+INLINE void lines_from_floats(const struct plane *plane, size_t pixel_step)
+{
+    const struct plane own = *plane;
+    const size_t num = own.num_columns;
+    for (size_t row = 0; row < own.num_rows; row++) {
+        const uint8_t *from = own.from + row * own.from_step;
+        const uint8_t *mean_image = own.mean_image;
+        uint8_t *to = own.to + 4 * num * row;
+        if (mean_image != NULL)
+            mean_image += row * own.mean_step;
+        for (size_t i = 0; i < num; i++) {
+            float value = load_wire_float(from + pixel_step * i);
+            /* A stored NaN keeps every bit where there is nothing to compute. */
+            if (mean_image != NULL)
+                value -= load_float(mean_image + 4 * i);
+            else if (own.subtracts)
+                value -= own.mean;
+            if (own.multiplies)
+                value *= own.scale;
+            store_float(to + 4 * (own.mirrored ? num - 1 - i : i), value);
+        }
+    }
+}
+
+static void plane_from_floats(const struct plane *plane)
+{
+    if (plane->pixel_step == 4)
+        lines_from_floats(plane, 4);
+    else
+        lines_from_floats(plane, plane->pixel_step);
+}
+
+static void halve(const uint8_t *restrict floats, size_t num, uint8_t *restrict halves)
+{
+    for (size_t i = 0; i < num; i++) {
+        uint32_t bits;
+        memcpy(&bits, floats + 4 * i, sizeof bits);
+        const uint16_t half = half_bits(bits);
+        memcpy(halves + 2 * i, &half, sizeof half);
+    }
+}
+
+/* Take pixels of three bytes apart. */
+static void split_three(const uint8_t *restrict from, size_t num, uint8_t *restrict first,
+                        uint8_t *restrict second, uint8_t *restrict third)
+{
+    for (size_t i = 0; i < num; i++) {
+        first[i] = from[3 * i];
+        second[i] = from[3 * i + 1];
+        third[i] = from[3 * i + 2];
+    }
+}
+
+const struct loops LOOPS = {plane_from_bytes, plane_from_floats, halve, split_three};

@@ -1,0 +1,204 @@
+/* A vector of floats, in the terms of the chip that a file is compiled for: LANES of them, what can
+ * be done with them, and nothing that rounds differently from one float at a time. */
+#ifndef RINGFEED_VECTORS_H
+#define RINGFEED_VECTORS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define INLINE static __forceinline
+#else
+#define INLINE static inline
+#endif
+
+#if defined(RINGFEED_AVX2)
+
+#include <immintrin.h>
+#define LANES 8
+typedef __m256 vector;
+
+INLINE vector from_bytes(const uint8_t *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+}
+
+INLINE vector from_floats(const uint8_t *from)
+{
+    return _mm256_loadu_ps((const float *)(const void *)from);
+}
+
+INLINE vector same(float value)
+{
+    return _mm256_set1_ps(value);
+}
+
+INLINE vector difference(vector left, vector right)
+{
+    return _mm256_sub_ps(left, right);
+}
+
+INLINE vector product(vector left, vector right)
+{
+    return _mm256_mul_ps(left, right);
+}
+
+INLINE vector turned(vector value)
+{
+    return _mm256_permutevar8x32_ps(value, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+}
+
+INLINE void store(uint8_t *to, vector value)
+{
+    _mm256_storeu_ps((float *)(void *)to, value);
+}
+
+#elif defined(__SSE2__) || defined(_M_X64)
+
+#include <emmintrin.h>
+#define LANES 8
+typedef struct {
+    __m128 low, high;
+} vector;
+
+INLINE vector from_bytes(const uint8_t *from)
+{
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i words = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)from), zero);
+    return (vector){_mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero)),
+                    _mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero))};
+}
+
+INLINE vector from_floats(const uint8_t *from)
+{
+    const float *floats = (const float *)(const void *)from;
+    return (vector){_mm_loadu_ps(floats), _mm_loadu_ps(floats + 4)};
+}
+
+INLINE vector same(float value)
+{
+    return (vector){_mm_set1_ps(value), _mm_set1_ps(value)};
+}
+
+INLINE vector difference(vector left, vector right)
+{
+    return (vector){_mm_sub_ps(left.low, right.low), _mm_sub_ps(left.high, right.high)};
+}
+
+INLINE vector product(vector left, vector right)
+{
+    return (vector){_mm_mul_ps(left.low, right.low), _mm_mul_ps(left.high, right.high)};
+}
+
+INLINE vector turned(vector value)
+{
+    return (vector){_mm_shuffle_ps(value.high, value.high, _MM_SHUFFLE(0, 1, 2, 3)),
+                    _mm_shuffle_ps(value.low, value.low, _MM_SHUFFLE(0, 1, 2, 3))};
+}
+
+INLINE void store(uint8_t *to, vector value)
+{
+    float *floats = (float *)(void *)to;
+    _mm_storeu_ps(floats, value.low);
+    _mm_storeu_ps(floats + 4, value.high);
+}
+
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+
+#include <arm_neon.h>
+#define LANES 8
+typedef float32x4x2_t vector;
+
+INLINE vector from_bytes(const uint8_t *from)
+{
+    const uint16x8_t words = vmovl_u8(vld1_u8(from));
+    return (vector){{vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))),
+                     vcvtq_f32_u32(vmovl_u16(vget_high_u16(words)))}};
+}
+
+INLINE vector from_floats(const uint8_t *from)
+{
+    return (vector){{vreinterpretq_f32_u8(vld1q_u8(from)),
+                     vreinterpretq_f32_u8(vld1q_u8(from + 16))}};
+}
+
+INLINE vector same(float value)
+{
+    return (vector){{vdupq_n_f32(value), vdupq_n_f32(value)}};
+}
+
+INLINE vector difference(vector left, vector right)
+{
+    return (vector){{vsubq_f32(left.val[0], right.val[0]), vsubq_f32(left.val[1], right.val[1])}};
+}
+
+INLINE vector product(vector left, vector right)
+{
+    return (vector){{vmulq_f32(left.val[0], right.val[0]), vmulq_f32(left.val[1], right.val[1])}};
+}
+
+INLINE float32x4_t turned_half(float32x4_t value)
+{
+    const float32x4_t pairs = vrev64q_f32(value);
+    return vextq_f32(pairs, pairs, 2);
+}
+
+INLINE vector turned(vector value)
+{
+    return (vector){{turned_half(value.val[1]), turned_half(value.val[0])}};
+}
+
+INLINE void store(uint8_t *to, vector value)
+{
+    vst1q_u8(to, vreinterpretq_u8_f32(value.val[0]));
+    vst1q_u8(to + 16, vreinterpretq_u8_f32(value.val[1]));
+}
+
+#else
+
+/* One float: the loops over vectors become loops that compilers know how to vectorise. */
+#define LANES 1
+typedef float vector;
+
+INLINE vector from_bytes(const uint8_t *from)
+{
+    return *from;
+}
+
+INLINE vector from_floats(const uint8_t *from)
+{
+    float value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+INLINE vector same(float value)
+{
+    return value;
+}
+
+INLINE vector difference(vector left, vector right)
+{
+    return left - right;
+}
+
+INLINE vector product(vector left, vector right)
+{
+    return left * right;
+}
+
+INLINE vector turned(vector value)
+{
+    return value;
+}
+
+INLINE void store(uint8_t *to, vector value)
+{
+    memcpy(to, &value, sizeof value);
+}
+
+#endif
+
+#endif
