@@ -118,7 +118,9 @@ class Undertaker:
             runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
             free(what)
         except Exception as error:  # noqa: BLE001 - in a lost context nothing can be freed
-            _logger.warning("memory or a stream of GPU %d was not freed: %s", self._ordinal, error)
+            _logger.warning(
+                "memory or a stream of GPU %d was not freed: %s", self._ordinal, str(error)
+            )
         finally:
             with self._lock:
                 self._num_expected -= expected
@@ -139,8 +141,7 @@ class Waiters:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._waiting_for: dict[threading.Thread, Awaited | None] = {}  # None: for a job
-        self._num_free = 0  # idle threads that no queued job is meant for
-        self._retired = False
+        self._num_free = 0  # idle threads less queued jobs: any thread may take any job
 
     def wait(self, event: Awaited, callback: Callable[[], None]) -> None:
         """Wait for ``event`` on another thread, and then call ``callback`` there.
@@ -151,24 +152,14 @@ class Waiters:
         with self._lock:
             if self._num_free:
                 self._num_free -= 1
-                self._jobs.put((event, callback))
-                return
-            thread = threading.Thread(
-                target=self._run, args=((event, callback),), name=self._name, daemon=True
-            )
-            self._waiting_for[thread] = event
-            try:
-                thread.start()
-            except RuntimeError:
-                del self._waiting_for[thread]
-                raise
+            else:
+                self._start_locked()
+            # Not as the thread's argument, which a Thread keeps for as long as it runs.
+            self._jobs.put((event, callback))
 
     def retire(self) -> None:
         """Let idle threads end now, and the others after their wait. Takes no lock."""
-        self._retired = True
-        # As many as there are threads: one too many is taken by nobody, and does no harm.
-        for _ in range(len(self._waiting_for)):
-            self._jobs.put(None)
+        self._jobs.put(None)  # every thread that finds it puts it back for the next
 
     def join(self) -> None:
         """Wait for the end of the threads whose event has passed; after ``retire``."""
@@ -182,8 +173,18 @@ class Waiters:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def _run(self, job: _Job | None) -> None:
+    def _start_locked(self) -> None:
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._waiting_for[thread] = None
+        try:
+            thread.start()
+        except RuntimeError:
+            del self._waiting_for[thread]
+            raise
+
+    def _run(self) -> None:
         me = threading.current_thread()
+        job = self._next_job()
         while job is not None:
             event, callback = job
             with self._lock:
@@ -198,15 +199,14 @@ class Waiters:
             del self._waiting_for[me]
 
     def _next_job(self) -> _Job | None:
-        """Return the next job; None once the threads are retired and none is meant for this one."""
-        # Looked at after the thread counts as free: either retire() counts it, or it sees this.
-        job = None if self._retired else self._jobs.get()
-        while job is None:
+        """Return the next job; None once the threads are retired and this one is not needed."""
+        while (job := self._jobs.get()) is None:
             with self._lock:
+                self._jobs.put(None)
                 if self._num_free:
                     self._num_free -= 1
                     return None
-            job = self._jobs.get()  # wait() had spoken for this thread before it was to end
+            # As many jobs are on their way as there are threads that are not free: one comes.
         return job
 
 
@@ -214,7 +214,7 @@ def _wait_and_call(event: Awaited, callback: Callable[[], None]) -> None:
     try:
         event.synchronize()
     except Exception as error:  # noqa: BLE001 - whoever asks the event is told
-        _logger.debug("an event for which a callback waits has failed: %s", error)
+        _logger.debug("an event for which a callback waits has failed: %s", str(error))
     try:
         callback()
     except Exception:

@@ -1,60 +1,101 @@
-"""What is done about bad records, and how many there may be."""
+"""Which records were bad, and how many there may be.
+
+Readers collect the bad records of each batch; they are counted when the batch is served, in the
+order of its places. So the error about too many comes at the same batch for any number of threads.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prefetch._errors import TooManyBadRecordsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from prefetch._errors import RecordError
 
 logger = logging.getLogger("prefetch")
 
 
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that another one stands in for.
+
+    Attributes:
+        record: Its index in the source.
+        kind: Name of the reason, the same for all records with the same trouble.
+        error: What is wrong with it.
+    """
+
+    record: int
+    kind: str
+    error: RecordError
+
+
 class BadRecords:
-    """Counts the different bad records of a feed; thread-safe.
+    """What is done about bad records, and the count of the different ones that batches met.
+
+    `count` is guarded by the prefetcher's lock; the rest never changes.
 
     Args:
         skip: Whether bad records are replaced; otherwise the first is an error.
         max_bad_records: How many different ones are replaced before that is an error.
+
+    Attributes:
+        skip: As given.
     """
 
     def __init__(self, *, skip: bool, max_bad_records: int) -> None:
         self.skip = skip
         self._max = max_bad_records
-        self._lock = threading.Lock()
         self._records: set[int] = set()
-        self._logged: set[str] = set()
+        self._kinds: set[str] = set()
 
     def __len__(self) -> int:
-        """Return how many different records were bad."""
+        """Return how many different records were bad in the batches served."""
         return len(self._records)
 
-    def note(self, record: int, error: RecordError, *, kind: str) -> None:
-        """Count a record that is about to be replaced; log the first of each kind.
-
-        Args:
-            record: Its index in the source.
-            error: What is wrong with it.
-            kind: Name of the reason, the same for all records with the same trouble.
+    def refuse_too_many(self, found: Sequence[BadRecord]) -> None:
+        """Stop the search for a substitute when one part alone has met too many.
 
         Raises:
-            RecordError: Bad records are not to be replaced.
-            TooManyBadRecordsError: It was one too many.
+            TooManyBadRecordsError: It has.
         """
-        if not self.skip:
-            raise error
-        with self._lock:
-            self._records.add(record)
-            num_bad = len(self._records)
-            first_of_kind = kind not in self._logged
-            self._logged.add(kind)
+        num_bad = len({bad.record for bad in found})
         if num_bad > self._max:
             raise TooManyBadRecordsError(
-                num_bad=num_bad, max_bad_records=self._max, last=error
-            ) from error
-        if first_of_kind:
-            logger.warning("skipped a bad record (others like it are only counted): %s", error)
+                num_bad=num_bad, max_bad_records=self._max, last=found[-1].error
+            )
+
+    def count(self, found: Iterable[BadRecord]) -> list[BadRecord]:
+        """Count the bad records of a batch that is being served.
+
+        Args:
+            found: Those of its places, in order.
+
+        Returns:
+            The first of each kind that has not been met before.
+
+        Raises:
+            TooManyBadRecordsError: One of them was one too many.
+        """
+        news = []
+        for bad in found:
+            self._records.add(bad.record)
+            if len(self._records) > self._max:
+                raise TooManyBadRecordsError(
+                    num_bad=len(self._records), max_bad_records=self._max, last=bad.error
+                )
+            if bad.kind not in self._kinds:
+                self._kinds.add(bad.kind)
+                news.append(bad)
+        return news
+
+
+def log(news: Iterable[BadRecord]) -> None:
+    """Log the first bad record of each kind; without a lock, since a handler may do anything."""
+    for bad in news:
+        logger.warning("skipped a bad record (others like it are only counted): %s", bad.error)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prefetch._bad_records import log
 from prefetch._batch import Batch
 from prefetch._errors import BatchesHeldError, EpochsExhaustedError, StaleIteratorError
 from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
+    from prefetch._bad_records import BadRecords
     from prefetch._order import Order
     from prefetch._ring import Ring
     from prefetch._schedule import Schedule
@@ -48,6 +50,7 @@ class Delivery:
         ring: The slots.
         schedule: Told which batches are no longer wanted.
         order: Where epochs begin and end.
+        bad_records: Counts those of the batches served.
         prefetch: Batches kept ahead of the consumer.
         max_batches_held: Batches that it may hold at a time.
 
@@ -61,6 +64,7 @@ class Delivery:
         ring: Ring,
         schedule: Schedule,
         order: Order,
+        bad_records: BadRecords,
         *,
         prefetch: int,
         max_batches_held: int,
@@ -68,6 +72,7 @@ class Delivery:
         self._ring = ring
         self._schedule = schedule
         self._order = order
+        self._bad_records = bad_records
         self._prefetch = prefetch
         self._max_batches_held = max_batches_held
         self._ready: dict[int, Slot] = {}
@@ -129,6 +134,10 @@ class Delivery:
         slot = self._ready.get(self.serving)
         if slot is None:
             return None
+        # Its bad records count even where it has failed: they may be why, and come before.
+        slot.news = self._bad_records.count(
+            bad for part in sorted(slot.bad) for bad in slot.bad.pop(part)
+        )
         if slot.failure is not None:
             raise slot.failure[1]
         del self._ready[self.serving]
@@ -202,5 +211,7 @@ def hand_over(slot: Slot) -> Batch:
         slot.note_use(stream)
         for event in slot.events:
             stream.wait(event)
+    news = slot.news
     slot.forget()
+    log(news)
     return batch

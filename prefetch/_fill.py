@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prefetch._augment import CounterAugmentation
+from prefetch._bad_records import BadRecord
 from prefetch._batch import PackedKeys
 from prefetch._errors import RecordError, TooManyBadRecordsError
 from prefetch._faults import Fault
@@ -60,18 +61,19 @@ class Filler:
             key = bytes(records.keys[0])
         if not isinstance(found, Fault):
             return found
-        last = self._note(found, int(planned.records[0]), key, planned)
+        bad: list[BadRecord] = []  # fill() meets them again; there they count
+        self._refuse(bad, found, int(planned.records[0]), key, planned)
         for record in self._substitutes(planned, 0):
             with self._fetched(np.array([record])) as records:
                 found = self._transformer.sample_shape(records.values[0])
                 key = bytes(records.keys[0])
             if not isinstance(found, Fault):
                 return found
-            last = self._note(found, record, key, planned)
-        raise self._all_bad(last)
+            self._refuse(bad, found, record, key, planned)
+        raise self._all_bad(bad)
 
     def fill(self, part: Part) -> None:
-        """Fill the part's rows, labels, indices and keys.
+        """Fill the part's rows, labels, indices and keys, and list its bad records.
 
         Raises:
             RecordError: A record is bad, and bad records are not replaced.
@@ -85,10 +87,14 @@ class Filler:
             faults = self._write(slot, rows, records, slot.words[rows])
             keys = PackedKeys.pack(records.keys)
         self._source.check()
+        bad: list[BadRecord] = []
+        slot.bad[part.number] = bad
         for fault in sorted(faults, key=lambda fault: fault.position):
             bad_key = keys.unpack()[fault.position]
-            good_key = self._substitute(slot, part.start + fault.position, fault, bad_key)
-            keys = keys.replace(fault.position, good_key)
+            position = part.start + fault.position
+            keys = keys.replace(
+                fault.position, self._substitute(slot, position, fault, bad_key, bad)
+            )
         slot.keys[part.number] = keys
 
     def _write(
@@ -98,12 +104,14 @@ class Filler:
         labels = None if slot.labels is None else slot.labels[rows]
         return self._transformer.fill(records.values, words, slot.data[rows], labels)
 
-    def _substitute(self, slot: Slot, position: int, fault: Fault, key: bytes) -> bytes:
+    def _substitute(
+        self, slot: Slot, position: int, fault: Fault, key: bytes, bad: list[BadRecord]
+    ) -> bytes:
         """Put the next good record in the place of a bad one; return its key."""
         planned = _planned(slot)
         assert slot.indices is not None
         row = slice(position, position + 1)
-        last = self._note(fault, int(planned.records[position]), key, planned)
+        self._refuse(bad, fault, int(planned.records[position]), key, planned)
         for record in self._substitutes(planned, position):
             with self._fetched(np.array([record])) as records:
                 faults = self._write(slot, row, records, self._words(slot, position, record))
@@ -112,8 +120,8 @@ class Filler:
             if not faults:
                 slot.indices[position] = record
                 return key
-            last = self._note(faults[0], record, key, planned)
-        raise self._all_bad(last)
+            self._refuse(bad, faults[0], record, key, planned)
+        raise self._all_bad(bad)
 
     def _substitutes(self, planned: PlannedBatch, position: int) -> Iterator[int]:
         """Yield the records of the places behind a place, once around the epoch's order."""
@@ -148,8 +156,10 @@ class Filler:
         finally:
             records.release()
 
-    def _note(self, fault: Fault, record: int, key: bytes, planned: PlannedBatch) -> RecordError:
-        """Count a bad record; raises unless it is to be replaced."""
+    def _refuse(
+        self, bad: list[BadRecord], fault: Fault, record: int, key: bytes, planned: PlannedBatch
+    ) -> None:
+        """Add to the bad records; raises unless this one is to be replaced."""
         self._source.check()  # bytes of a changed database prove nothing
         database, index, _ = self._source.describe(record)
         error = RecordError(
@@ -160,12 +170,14 @@ class Filler:
             batch=planned.number,
             stage=fault.stage,
         )
-        self._assembly.bad_records.note(record, error, kind=fault.reason.name)
-        return error
+        if not self._assembly.bad_records.skip:
+            raise error
+        bad.append(BadRecord(record, fault.reason.name, error))
+        self._assembly.bad_records.refuse_too_many(bad)
 
-    def _all_bad(self, last: RecordError) -> TooManyBadRecordsError:
+    def _all_bad(self, bad: list[BadRecord]) -> TooManyBadRecordsError:
         num = self._assembly.order.num_records
-        return TooManyBadRecordsError(num_bad=num, max_bad_records=num - 1, last=last)
+        return TooManyBadRecordsError(num_bad=num, max_bad_records=num - 1, last=bad[-1].error)
 
 
 def _planned(slot: Slot) -> PlannedBatch:

@@ -67,6 +67,7 @@ class Prefetcher:
             self._ring,
             self._schedule,
             assembly.order,
+            assembly.bad_records,
             prefetch=assembly.prefetch,
             max_batches_held=assembly.max_batches_held,
         )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
+    from prefetch._bad_records import BadRecord
     from prefetch._batch import PackedKeys
     from prefetch._order import PlannedBatch
     from prefetch._source import Records
@@ -97,6 +98,8 @@ class Slot:
         records: The batch's values where they were walked in order; None where readers fetch them.
         indices: (N,) int64 record indices as delivered (substitutes named).
         keys: The records' keys, packed, by part number.
+        bad: The bad records that others stand in for, in order, by part number.
+        news: Those of its bad records that are to be logged.
         num_parts: Parts of the batch; 0 until the first record has fixed the shape.
         next_part: The next part to be handed to a reader.
         parts_done: Parts that readers have finished.
@@ -127,6 +130,8 @@ class Slot:
         self.records: Records | None = None
         self.indices: npt.NDArray[np.int64] | None = None
         self.keys: dict[int, PackedKeys] = {}
+        self.bad: dict[int, list[BadRecord]] = {}
+        self.news: list[BadRecord] = []
         self.num_parts = 0
         self.next_part = 0
         self.parts_done = 0

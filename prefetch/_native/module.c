@@ -265,9 +265,9 @@ static void give_back_part(struct held_part *held)
 static bool take_values(PyObject *list, Py_ssize_t num, struct held_part *held)
 {
     const size_t size = (size_t)(num > 0 ? num : 1);
-    held->values = PyMem_Calloc(size, sizeof *held->values);
-    held->records = PyMem_Calloc(size, sizeof *held->records);
-    held->outcomes = PyMem_Calloc(size, sizeof *held->outcomes);
+    held->values = PyMem_Malloc(size * sizeof *held->values);
+    held->records = PyMem_Malloc(size * sizeof *held->records);
+    held->outcomes = PyMem_Malloc(size * sizeof *held->outcomes);
     if (held->values == NULL || held->records == NULL || held->outcomes == NULL) {
         PyErr_NoMemory();
         return false;

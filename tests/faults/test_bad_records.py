@@ -153,19 +153,23 @@ def test_substitutes_take_the_places_draws_under_caffe(tmp_path: Path, threads: 
             assert (batch.data.numpy() == wanted).all()
 
 
-def test_more_bad_records_than_allowed_are_an_error_with_the_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_one_bad_record_too_many_is_an_error_at_its_batch_for_any_number_of_threads(
+    tmp_path: Path, threads: int
+) -> None:
     source = _with_bad(tmp_path / "db", {1: b"\xff", 2: b"\xff", 9: b"\xff"})
-    options = {"source": source, "batch_size": 4, "on_bad_record": "skip"}
+    options = {"source": source, "batch_size": 4, "threads": threads, "on_bad_record": "skip"}
     with prefetch.open(options, max_bad_records=3) as feed:
         for _ in range(3):
             assert sum(len(batch) for batch in feed) == 12
-    with prefetch.open(options, max_bad_records=2) as feed:
-        iterator = iter(feed)
-        assert len(next(iterator)) == 4
-        assert len(next(iterator)) == 4
-        with pytest.raises(prefetch.TooManyBadRecordsError, match="3 bad records") as caught:
-            next(iterator)
-        assert caught.value.last.record == 9
+    for _ in range(10):
+        with prefetch.open(options, max_bad_records=2) as feed:
+            iterator = iter(feed)
+            assert len(next(iterator)) == 4
+            assert len(next(iterator)) == 4
+            with pytest.raises(prefetch.TooManyBadRecordsError, match="3 bad records") as caught:
+                next(iterator)
+            assert caught.value.last.record == 9
 
 
 def test_nothing_but_bad_records_is_an_error_and_no_endless_search(tmp_path: Path) -> None:

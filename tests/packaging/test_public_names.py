@@ -22,6 +22,7 @@ _PUBLIC = {
     """,
     "prefetch": """
         AsyncFeedIterator Batch BatchReleasedError BatchesHeldError ConfigError ConfigFault
+        CorruptDatabaseError
         DatabaseChangedError DatabaseInUseError DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
         FeedStats LabelsNotProducedError PrefetchError PrefetchWarning RecordError SourceError

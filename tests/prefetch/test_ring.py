@@ -11,6 +11,7 @@ import pytest
 from memory import open_device
 from memory.testing import hold
 from prefetch import BatchesHeldError
+from prefetch._bad_records import BadRecords
 from prefetch._delivery import Claim, Delivery, EndOfEpoch, hand_over
 from prefetch._order import Order
 from prefetch._ring import Ring
@@ -33,7 +34,12 @@ class Bench:
         self.ring = Ring(self.device, num_slots)
         self.schedule = Schedule(self.ring, self.order, num_threads=num_threads)
         self.delivery = Delivery(
-            self.ring, self.schedule, self.order, prefetch=num_slots - 1, max_batches_held=5
+            self.ring,
+            self.schedule,
+            self.order,
+            BadRecords(skip=False, max_bad_records=0),
+            prefetch=num_slots - 1,
+            max_batches_held=5,
         )
         self.claim = Claim()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memory import Event
+    from memory import DeviceBuffer, Event, Stream
 
 NBYTES = 4
 U, CPU, GPU, SYNCED = Head
@@ -58,7 +59,7 @@ class EventThatReleases:
     """The event of a push on a held stream; if the machine's thread waits for it, the hold ends.
 
     So a call that does not wait, though it should, leaves the stream held, and the push then reads
-    what has been written since.
+    what is written after it.
     """
 
     def __init__(self, event: Event, held: Hold) -> None:
@@ -79,7 +80,11 @@ class EventThatReleases:
 
 
 class SyncedMachine(RuleBasedStateMachine):
-    """Calls in any order, on three streams, with pushes that stay in flight at its will."""
+    """Calls in any order, on three streams that are slow, or held, at its will.
+
+    Work on the device is given and not waited for. What it must have seen is noted, and compared
+    once everything has run.
+    """
 
     @initialize()
     def open(self) -> None:
@@ -89,9 +94,14 @@ class SyncedMachine(RuleBasedStateMachine):
         self.model = Model()
         self.held: Hold | None = None
         self.given: NDArray[np.uint8] | None = None
+        self.seen: list[tuple[list[int], NDArray[np.uint8]]] = []
 
     def teardown(self) -> None:
-        if hasattr(self, "device"):
+        if not hasattr(self, "device"):
+            return
+        try:
+            self.everything_has_run()
+        finally:
             self.memory.close()
             self.device.close()
             self.streams.clear()
@@ -113,29 +123,29 @@ class SyncedMachine(RuleBasedStateMachine):
         self.model.head, self.model.host = CPU, list(new)
         self.memory.overwrite_cpu_data()[:] = new
 
-    @rule(stream=streams)
-    def read_on_the_device(self, stream: int) -> None:
+    @rule(stream=streams, slow=st.booleans())
+    def read_on_the_device(self, stream: int, slow: bool) -> None:  # noqa: FBT001 - drawn
         self.model.to_gpu()
         with self.device.use_stream(self.streams[stream]):
             buffer = self.memory.gpu_data()
-        if self.held is None:
-            self.streams[stream].synchronize()
-            assert self.model.gpu == peek(buffer).tolist()
+        self.look_at(buffer, self.streams[stream], slow=slow)
 
-    @rule(stream=streams, place=places, value=st.integers(0, 255))
-    def write_on_the_device(self, stream: int, place: int, value: int) -> None:
+    @rule(stream=streams, slow=st.booleans(), place=places, value=st.integers(0, 255))
+    def write_on_the_device(self, stream: int, slow: bool, place: int, value: int) -> None:  # noqa: FBT001 - drawn
         self.model.to_gpu()
         self.model.head = GPU
         self.model.gpu[place] = value
         with self.device.use_stream(self.streams[stream]):
             buffer = self.memory.mutable_gpu_data()
+        self.slow_down(self.streams[stream], slow=slow)
         self.device.fill(buffer.slice(place, 1), value, stream=self.streams[stream])
 
-    @rule(stream=streams, value=st.integers(0, 255))
-    def overwrite_on_the_device(self, stream: int, value: int) -> None:
+    @rule(stream=streams, slow=st.booleans(), value=st.integers(0, 255))
+    def overwrite_on_the_device(self, stream: int, slow: bool, value: int) -> None:  # noqa: FBT001 - drawn
         self.model.head, self.model.gpu = GPU, [value] * NBYTES
         with self.device.use_stream(self.streams[stream]):
             buffer = self.memory.overwrite_gpu_data()
+        self.slow_down(self.streams[stream], slow=slow)
         self.device.fill(buffer, value, stream=self.streams[stream])
 
     @rule(new=values)
@@ -161,16 +171,17 @@ class SyncedMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.head is CPU)
     @rule(stream=streams, keep_in_flight=st.booleans())
-    def push(self, stream: int, keep_in_flight: bool) -> None:  # noqa: FBT001 - drawn, not called
+    def push(self, stream: int, keep_in_flight: bool) -> None:  # noqa: FBT001 - drawn
         self.model.to_gpu()
-        if not keep_in_flight:
-            self.memory.async_gpu_push(self.streams[stream])
-            return
-        self.held = hold(self.streams[stream])
+        held = hold(self.streams[stream]) if keep_in_flight else None
         self.memory.async_gpu_push(self.streams[stream])
-        event = self.memory.push_event
+        event, buffer = self.memory.push_event, self.memory._gpu
         assert event is not None
-        self.memory._sides.in_flight = EventThatReleases(event, self.held)
+        assert buffer is not None
+        self.look_at(buffer, self.streams[stream], slow=False)
+        if held is not None:
+            self.memory._sides.in_flight = EventThatReleases(event, held)
+            self.held = held
 
     @precondition(lambda self: self.model.head is not CPU)
     @rule(stream=streams)
@@ -181,16 +192,20 @@ class SyncedMachine(RuleBasedStateMachine):
             return
         raise AssertionError("pushed, though there was nothing new")
 
-    @precondition(lambda self: self.held is not None)
     @rule()
-    def let_go(self) -> None:
-        assert self.held is not None
-        self.held.release()
+    def everything_has_run(self) -> None:
+        if self.held is not None:
+            self.held.release()
+        for stream in self.streams:
+            stream.synchronize()
+        for expected, seen in self.seen:
+            assert expected == seen.tolist()
+        self.seen.clear()
+        if self.model.head in {GPU, SYNCED}:
+            assert self.model.gpu == peek(self.memory).tolist()
 
     @invariant()
-    def head_is_the_models(self) -> None:
-        if self.held is not None and self.held.released:
-            self.held = None
+    def the_head_is_the_models(self) -> None:
         assert self.model.head == self.memory.head
 
     @invariant()
@@ -198,13 +213,18 @@ class SyncedMachine(RuleBasedStateMachine):
         if self.given is not None and self.model.head is not GPU:
             assert self.model.host == self.given.tolist()
 
-    @invariant()
-    def the_newest_bytes_on_the_device_are_the_models_once_all_has_run(self) -> None:
-        if self.held is None and self.model.head in {GPU, SYNCED}:
-            for stream in self.streams:
-                stream.synchronize()
-            assert self.model.gpu == peek(self.memory).tolist()
+    def look_at(self, buffer: DeviceBuffer, stream: Stream, *, slow: bool) -> None:
+        """Note what work on a stream sees in the buffer, however late it runs."""
+        seen = np.zeros(NBYTES, np.uint8)
+        self.slow_down(stream, slow=slow)
+        self.device.copy_to_host(seen, buffer, stream=stream)
+        self.seen.append((list(self.model.gpu), seen))
+
+    def slow_down(self, stream: Stream, *, slow: bool) -> None:
+        """Let a stream be busy for long enough that whatever may overtake it does."""
+        if slow:
+            self.device.launch(lambda: time.sleep(0.002), stream=stream)
 
 
 TestSyncedMachine = SyncedMachine.TestCase
-TestSyncedMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestSyncedMachine.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
