@@ -9,12 +9,20 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 _NATIVE = "prefetch/_native"
-_SOURCES = ("module.c", "part.c", "datum.c", "check.c", "transform.c", "loops_baseline.c", "loops_avx2.c")
+_SOURCES = (
+    "module.c",
+    "part.c",
+    "datum.c",
+    "check.c",
+    "transform.c",
+    "lines.c",
+    "loops_baseline.c",
+    "loops_avx2.c",
+)
+_HEADERS = ("kernels.h", "window.h", "loops.h", "vectors.h")
 
 # One rounding an operation: results are Caffe's to the bit. The last flag of a kind wins, so these
 # also win over the flags that the interpreter was built with.
-_HEADERS = ("kernels.h", "loops.h", "vectors.h")
-
 _FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-g0"]
 _MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
 

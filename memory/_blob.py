@@ -9,13 +9,18 @@ the blob as it was. :mod:`memory._shaped` has what there is to know of the shape
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from memory import _blob_math, _blob_proto
-from memory._errors import DeviceMismatchError, DtypeError, ShapeMismatchError
-from memory._interop import typed_view
+from memory._errors import (
+    DeviceMismatchError,
+    DtypeError,
+    NotImplementedDeviceError,
+    ShapeMismatchError,
+)
+from memory._interop import exporter_of, typed_view
 from memory._shape import count_elements
 from memory._stored import Stored
 
@@ -25,7 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from memory._blob_proto import BlobMessage
+    from memory._interop import DeviceExporter
     from memory._synced import SyncedMemory
+
+_DLPACK_HOST: Final = 1
 
 
 class Blob(Stored):
@@ -36,7 +44,8 @@ class Blob(Stored):
     reshapes a blob must be alone with it.
 
     A blob is handed to other libraries by ``numpy()``, ``numpy.asarray`` or DLPack. These are views
-    of the host's side, which keep the memory for as long as they live.
+    of the host's side, which keep the memory for as long as they live. On a GPU, ``cupy()``, DLPack
+    and ``__cuda_array_interface__`` are views of the device's side.
 
     Example:
         >>> from memory import Blob
@@ -247,9 +256,43 @@ class Blob(Stored):
         # To be looked at must not push the device's copy out of date: hence read-only.
         return np.array(self.cpu_data(), dtype=dtype, copy=copy)
 
+    def cupy(self, *, writable: bool = True) -> Any:
+        """View the data as a CuPy array, on the calling thread's current stream.
+
+        The stream is put behind the work that fills the device's side; nothing waits for it. The
+        array keeps the memory for as long as it lives.
+
+        Args:
+            writable: As :meth:`mutable_gpu_data`, the device has the newest bytes from here on; if
+                not, as :meth:`gpu_data`, and the array must not be written to, which CuPy cannot
+                forbid.
+
+        Raises:
+            NotImplementedDeviceError: The device's memory is not CUDA's.
+        """
+        exporter = self._exporter("cupy")
+        buffer = self.mutable_gpu_data() if writable else self.gpu_data()
+        return exporter.export_array(buffer, self._dtype, self._shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Describe the device's side as :meth:`cupy` does; absent where it is not CUDA's.
+
+        Consumers hold the blob, so it keeps the memory for as long as it lives itself.
+        """
+        exporter = exporter_of(self._device)
+        if exporter is None:
+            # What hasattr() asks for.
+            raise AttributeError(f"a blob on device {self._device.name!r} has no CUDA memory")
+        buffer = self.mutable_gpu_data()
+        if all(lent.ptr != buffer.ptr for lent in self._lent):
+            self._lent += (buffer,)
+        return exporter.export_interface(buffer, self._dtype, self._shape)
+
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's name of the host."""
-        return (1, 0)
+        """Return DLPack's name of the device if its memory is CUDA's, else of the host."""
+        exporter = exporter_of(self._device)
+        return (_DLPACK_HOST, 0) if exporter is None else exporter.dlpack_device
 
     def __dlpack__(
         self,
@@ -259,15 +302,40 @@ class Blob(Stored):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Export the host's side of the data; the capsule keeps it alive.
+        """Export the side that :meth:`__dlpack_device__` names; the capsule keeps the memory.
 
-        As :meth:`mutable_cpu_data`, because consumers that know only the first version of the
-        protocol take every tensor for writable.
+        As :meth:`mutable_gpu_data` or :meth:`mutable_cpu_data`, because consumers that know only
+        the first version of the protocol take every tensor for writable.
+
+        Args:
+            stream: The consumer's, on a GPU; see DLPack.
+            max_version: What the consumer understands.
+            dl_device: Where it wants the data; the host is possible too.
+            copy: Whether it wants a copy.
         """
+        exporter = exporter_of(self._device)
+        if exporter is not None and dl_device != (_DLPACK_HOST, 0):
+            return exporter.export_dlpack(
+                self.mutable_gpu_data(),
+                self._dtype,
+                self._shape,
+                stream=stream,
+                max_version=max_version,
+                dl_device=dl_device,
+                copy=copy,
+            )
         array: Any = self.numpy()
-        return array.__dlpack__(
-            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-        )
+        return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def _exporter(self, operation: str) -> DeviceExporter:
+        exporter = exporter_of(self._device)
+        if exporter is None:
+            raise NotImplementedDeviceError(
+                self._device.name,
+                operation=operation,
+                missing="its memory is not CUDA's; use numpy(), or a device 'cuda:N'",
+            )
+        return exporter
 
     def _flat(self, data: NDArray[np.uint8]) -> NDArray[Any]:
         return typed_view(data, self._dtype, (self._count,))

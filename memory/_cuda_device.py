@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from memory import _cuda_kernel
+from memory import _cuda_export, _cuda_kernel
 from memory._arguments import check_byte, check_equal_sizes, check_floats, check_host_array
 from memory._cuda import runtime
 from memory._cuda_context import CudaContext
@@ -206,6 +206,49 @@ class CudaDevice:
         """
         self._check_open("compile")
         return _cuda_kernel.CudaKernel(self, source, name)
+
+    def export_array(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> Any:
+        """View a buffer as a CuPy array; see ``DeviceExporter``."""
+        self.check_buffer("buffer", buffer)
+        return _cuda_export.cupy_array(buffer, dtype, shape)
+
+    def export_interface(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> dict[str, Any]:
+        """Describe a buffer by the CUDA array interface; see ``DeviceExporter``."""
+        self.check_buffer("buffer", buffer)
+        return _cuda_export.array_interface(self, buffer, dtype, shape)
+
+    def export_dlpack(
+        self,
+        buffer: DeviceBuffer,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export a buffer by DLPack; see ``DeviceExporter``."""
+        self.check_buffer("buffer", buffer)
+        return _cuda_export.dlpack_capsule(
+            self,
+            buffer,
+            dtype,
+            shape,
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's name of the GPU."""
+        return (_cuda_export.KDL_CUDA, self.ordinal)
 
     def memory_info(self) -> DeviceMemory:
         """Return what this object has allocated now; makes no call to CUDA."""

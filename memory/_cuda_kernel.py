@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from memory._cuda import cupy, runtime
+from memory._cuda_export import cupy_array
 from memory._device import DeviceBuffer
 from memory._errors import DeviceError, NotImplementedDeviceError
 
@@ -30,19 +31,6 @@ _AXPY: Final = {
     np.dtype(np.float32): "out = __fadd_rn(__fmul_rn(alpha, x), y)",
     np.dtype(np.float64): "out = __dadd_rn(__dmul_rn(alpha, x), y)",
 }
-
-
-def array_of(buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """View device memory as a CuPy array, which keeps the buffer and its owner alive.
-
-    Args:
-        buffer: Of a CUDA device; at least as many bytes as the array needs.
-        dtype: Of the array.
-        shape: Of the array.
-    """
-    device: Any = buffer.device
-    memory = cupy.cuda.UnownedMemory(buffer.ptr, buffer.nbytes, buffer, device.ordinal)
-    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
 def axpy(state: StreamState, y: DeviceBuffer, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
@@ -136,7 +124,7 @@ def _queue(state: StreamState, operation: str, run: Callable[[], object], *holds
 
 
 def _flat(buffer: DeviceBuffer, kind: np.dtype[Any]) -> Any:
-    return array_of(buffer, kind, (buffer.nbytes // kind.itemsize,))
+    return cupy_array(buffer, kind, (buffer.nbytes // kind.itemsize,))
 
 
 @functools.cache

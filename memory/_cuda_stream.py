@@ -254,7 +254,7 @@ class StreamState:
             raise ClosedError(f"stream {self.name!r}", operation=operation)
 
     def _log(self, error: DeviceError) -> None:
-        # Not the exception itself: a log that keeps its records would keep the buffers in its frames.
+        # Not the exception: a log that keeps its records would keep the buffers in its frames.
         _logger.error("stream %r ended with a failure: %s", self.name, str(error))
 
 

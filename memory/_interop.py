@@ -7,12 +7,16 @@ through every slice, reshape, tensor and DLPack capsule made of it.
 
 A blob offers ``__array__`` and ``__dlpack__`` and deliberately not ``__array_interface__``: with
 that, the *blob* would be the base, and could be given other memory while the array is in use.
+
+Where the device's memory is CUDA's, its side is handed out as well, by ``cupy()``, by DLPack and by
+``__cuda_array_interface__``, whose consumers do hold the blob only: so the blob keeps what it has
+given out in that way.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,6 +28,45 @@ if TYPE_CHECKING:
 
     from memory._device import Device
     from memory._shape import Dims
+
+
+class DeviceExporter(Protocol):
+    """A device whose memory other libraries can use where it is."""
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's kind and number of the device."""
+        ...
+
+    def export_array(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Dims) -> Any:
+        """View a buffer as a CuPy array, which keeps the buffer."""
+        ...
+
+    def export_interface(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Dims
+    ) -> dict[str, Any]:
+        """Describe a buffer by version 3 of the CUDA array interface, with the current stream."""
+        ...
+
+    def export_dlpack(
+        self,
+        buffer: DeviceBuffer,
+        dtype: np.dtype[Any],
+        shape: Dims,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export a buffer by DLPack, with the consumer's stream behind the current one."""
+        ...
+
+
+def exporter_of(device: Device) -> DeviceExporter | None:
+    """Return a device as one whose memory can be exported; None if it cannot."""
+    exporter: Any = device
+    return exporter if hasattr(device, "export_dlpack") else None
 
 
 def host_bytes(operation: str, array: object, nbytes: int) -> NDArray[np.uint8]:

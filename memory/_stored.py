@@ -48,6 +48,7 @@ class Stored(Shaped):
         "_device",
         "_diff",
         "_dtype",
+        "_lent",
         "_shape_data",
     )
 
@@ -82,6 +83,7 @@ class Stored(Shaped):
         self._data: SyncedMemory | None = None
         self._diff: SyncedMemory | None = None
         self._shape_data: SyncedMemory | None = None
+        self._lent: tuple[DeviceBuffer, ...] = ()  # by an interface that holds the blob only
         self._closed = False
         if shape is not None:
             self._resize(dims_of(shape))

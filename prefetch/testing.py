@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+__all__ = ["encode_image", "example_database", "fingerprinted_images", "write_database"]
+
 
 def write_database(path: str | os.PathLike[str], records: Iterable[tuple[bytes, bytes]]) -> Path:
     """Write a new LMDB.

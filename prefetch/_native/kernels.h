@@ -172,6 +172,8 @@ struct loops {
     void (*halve)(const uint8_t *floats, size_t num, uint8_t *halves);
     void (*split_three)(const uint8_t *from, size_t num, uint8_t *first, uint8_t *second,
                         uint8_t *third);
+    void (*join_three)(const uint8_t *first, const uint8_t *second, const uint8_t *third,
+                       size_t num, uint8_t *to);
 };
 
 extern const struct loops baseline_loops;

@@ -1,13 +1,13 @@
-/* The loops over pixels for x86-64 chips with AVX2, which choose_loops() asks for at run time. AVX2
+/* The loops over pixels for x86-64 chips with AVX2 and F16C, which choose_loops() asks for at run time. AVX2
  * alone does not bring fused multiply-adds. AVX-512 is left out: the loops are bound by stores. */
 #include "kernels.h"
 
 #if HAS_AVX2_LOOPS
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2")
+#pragma GCC target("avx2,f16c")
 #endif
 
 #define RINGFEED_AVX2

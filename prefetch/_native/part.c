@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "kernels.h"
-#ifndef AHEAD
+
+/* How many records, and how much of each, look_ahead() asks for. */
 #define AHEAD 2
-#endif
 #define LOOKED_AHEAD_BYTES 4096
 
 static void store_label(const struct part *part, size_t position, int32_t label)
@@ -57,7 +57,7 @@ static void load_words(const struct part *part, size_t position, uint32_t words[
 }
 
 /* Ask for a small record's bytes before they are needed: hardware looks ahead only once it has seen
- * a few lines of them (28x28 from memory: 1.4 times faster). */
+ * a few lines of them (1x28x28 out of memory: 0.20 instead of 0.26 us a record). */
 static void look_ahead(const struct part *part, size_t position)
 {
 #if defined(__GNUC__)
@@ -97,8 +97,7 @@ static bool fill_row(const struct part *part, const struct recipe *recipe, size_
 }
 
 ptrdiff_t fill_part(const struct part *part, const struct recipe *recipe,
-                    look_ahead(part, position + AHEAD);
-        struct outcome *outcomes)
+                    struct outcome *outcomes)
 {
     struct float_scratch scratch = {NULL, 0};
     bool streamed = false;

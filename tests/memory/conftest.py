@@ -61,6 +61,13 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
         yield device
 
 
+@pytest.fixture(params=[name for name in EVERY_DEVICE if name != "cuda"])
+def off_gpu(request: pytest.FixtureRequest) -> Iterator[Device]:
+    """A device whose blobs are exported from the host; a GPU's are where they are, by DLPack."""
+    with _opened(EVERY_DEVICE[request.param]) as device:
+        yield device
+
+
 @pytest.fixture(params=WITH_SECOND_MEMORY)
 def second_memory(request: pytest.FixtureRequest) -> Iterator[Device]:
     with _opened(WITH_SECOND_MEMORY[request.param]) as device:

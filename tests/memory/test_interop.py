@@ -100,17 +100,17 @@ class TestArrayProtocol:
 class TestDlpack:
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_a_tensor_is_a_writable_view_on_the_host(
-        self, device: Device, dtype: type[np.generic]
+        self, off_gpu: Device, dtype: type[np.generic]
     ) -> None:
-        blob = Blob((2, 3), dtype, device=device)
+        blob = Blob((2, 3), dtype, device=off_gpu)
         tensor = np.from_dlpack(blob)
         assert (1, 0) == blob.__dlpack_device__()
         assert ((2, 3), np.dtype(dtype)) == (tensor.shape, tensor.dtype)
         tensor[1, 2] = 5
         assert 5 == blob.data_at((1, 2))
 
-    def test_exporting_leaves_the_device_behind(self, second_memory: Device) -> None:
-        blob = synced(second_memory)
+    def test_exporting_leaves_the_device_behind(self, simulated: Device) -> None:
+        blob = synced(simulated)
         np.from_dlpack(blob)[:] = 9
         assert blob.data.head is Head.HEAD_AT_CPU
         assert {9} == set(blob.cpu_data().ravel().tolist())
@@ -168,12 +168,12 @@ class Lease:
     ],
 )
 def test_every_export_keeps_the_lease_behind_a_blob_alive_and_no_longer(
-    device: Device, export: Callable[[Blob], object]
+    off_gpu: Device, export: Callable[[Blob], object]
 ) -> None:
     lease = Lease(24)
     gone = weakref.ref(lease)
     array: NDArray[Any] = np.asarray(lease).view(np.float32)
-    blob = Blob((2, 3), device=device)
+    blob = Blob((2, 3), device=off_gpu)
     blob.set_cpu_data(array)
     exported = export(blob)
     blob.close()

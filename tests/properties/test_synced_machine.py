@@ -227,4 +227,4 @@ class SyncedMachine(RuleBasedStateMachine):
 
 
 TestSyncedMachine = SyncedMachine.TestCase
-TestSyncedMachine.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestSyncedMachine.settings = settings(max_examples=80, stateful_step_count=20, deadline=None)

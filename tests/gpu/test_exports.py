@@ -1,0 +1,192 @@
+"""Batches as arrays of other libraries: the same memory, the right stream, and for how long."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import cupy
+import numpy as np
+import pytest
+
+import prefetch
+from memory import Blob, Head, open_device
+from memory.testing import hold, peek
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+EXPORTS: dict[str, Callable[[Any], Any]] = {
+    "cupy()": lambda blob: blob.cupy(),
+    "dlpack": cupy.from_dlpack,
+    "cuda array interface": cupy.asarray,
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "forty", fingerprinted_images(40))
+
+
+def filled(device: Any) -> Blob:
+    """Return a blob whose newest bytes, 0 to 5, are on the host."""
+    blob = Blob((2, 3), np.float32, device=device)
+    blob.mutable_cpu_data()[:] = [[0, 1, 2], [3, 4, 5]]
+    return blob
+
+
+@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
+def test_an_export_is_the_same_memory_in_shape_and_dtype(
+    cuda: Any, export: Callable[[Any], Any]
+) -> None:
+    blob = filled(cuda)
+    array = export(blob)
+    assert (array.shape, array.dtype) == ((2, 3), np.float32)
+    assert array.data.ptr == blob.gpu_data().ptr
+    assert array.get().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
+def test_what_is_written_to_an_export_is_the_blobs(cuda: Any, export: Callable[[Any], Any]) -> None:
+    blob = filled(cuda)
+    array = export(blob)
+    array[:] = cupy.zeros((2, 3), np.float32)
+    assert blob.data.head is Head.HEAD_AT_GPU
+    assert not blob.numpy().any()
+
+
+def test_a_look_leaves_the_head_where_it_is(cuda: Any) -> None:
+    blob = filled(cuda)
+    assert blob.cupy(writable=False).get().tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert blob.data.head is Head.SYNCED
+
+
+def test_a_blob_of_no_elements_is_exported_too(cuda: Any) -> None:
+    assert Blob((0, 3), device=cuda).cupy().shape == (0, 3)
+
+
+def test_the_interface_names_the_current_stream(cuda: Any) -> None:
+    blob = filled(cuda)
+    assert blob.__cuda_array_interface__["version"] == 3
+    assert blob.__cuda_array_interface__["stream"] == 1  # the null stream
+    with cuda.make_stream() as stream, cuda.use_stream(stream):
+        assert blob.__cuda_array_interface__["stream"] == stream.handle
+
+
+def test_a_consumer_that_names_its_stream_is_put_behind_the_push(cuda: Any) -> None:
+    blob = filled(cuda)
+    theirs = cupy.cuda.Stream(non_blocking=True)
+    back = cuda.alloc_host(blob.nbytes).array
+    with cuda.make_stream() as uploads:
+        blob.mutable_gpu_data()
+        blob.mutable_cpu_data()[:] = 7
+        with hold(uploads):
+            blob.async_gpu_push(uploads)
+            # The host waits for nothing here.
+            capsule = blob.__dlpack__(stream=theirs.ptr)
+            cupy.cuda.runtime.memcpyAsync(
+                back.ctypes.data,
+                blob.data._gpu.ptr,
+                blob.nbytes,
+                cupy.cuda.runtime.memcpyDeviceToHost,
+                theirs.ptr,
+            )
+            assert not theirs.done
+        theirs.synchronize()
+    assert set(back.view(np.float32).tolist()) == {7}
+    del capsule
+
+
+def test_dlpack_names_the_gpu_and_gives_the_host_its_copy_on_request(
+    two_devices: tuple[Any, Any],
+) -> None:
+    for device in two_devices:
+        blob = Blob((3,), np.int64, device=device)
+        blob.mutable_cpu_data()[:] = [1, 2, 3]
+        assert blob.__dlpack_device__() == (2, device.ordinal)
+        host = np.from_dlpack(blob, device="cpu")
+        assert host.tolist() == [1, 2, 3]
+        with cupy.cuda.Device(device.ordinal):
+            assert cupy.from_dlpack(blob).device.id == device.ordinal
+
+
+def test_devices_without_cuda_memory_offer_none_of_it() -> None:
+    with open_device("simulated") as device:
+        blob = Blob((2,), device=device)
+        assert not hasattr(blob, "__cuda_array_interface__")
+        assert blob.__dlpack_device__() == (1, 0)
+        with pytest.raises(NotImplementedError, match="does not offer cupy"):
+            blob.cupy()
+
+
+@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
+def test_an_export_keeps_the_batch_from_being_refilled(
+    source: Path, cuda: Any, export: Callable[[Any], Any]
+) -> None:
+    with prefetch.open({"source": source, "batch_size": 4, "prefetch": 1}, device=cuda) as feed:
+        batches = iter(feed)
+        batch = next(batches)
+        array = export(batch.data)[1:]  # a part of it
+        del batch
+        for later in batches:
+            cuda.current_stream().synchronize()
+            assert later.number > 0
+            del later
+        assert array[0].get().ravel()[0] == 1
+    # It outlives the feed as well.
+    assert set(array[2].get().ravel().tolist()) == {3.0}
+
+
+def test_a_blob_keeps_what_it_has_described(cuda: Any) -> None:
+    blob = Blob((4,), np.uint8, device=cuda)
+    blob.mutable_cpu_data()[:] = 5
+    array = cupy.asarray(blob)
+    blob.set_gpu_data(cuda.alloc_device(4))
+    gc.collect()
+    cuda.alloc_device(4)
+    assert set(array.get().tolist()) == {5}
+
+
+def test_the_streams_of_all_exports_are_waited_for_before_a_refill(source: Path, cuda: Any) -> None:
+    theirs = cupy.cuda.Stream(non_blocking=True)
+    out = []
+    with prefetch.open(
+        {"source": source, "batch_size": 4, "prefetch": 1, "threads": 1},
+        device=cuda,
+        max_batches_held=2,
+    ) as feed:
+        batches = iter(feed)
+        with hold(cuda.stream_from(theirs)):
+            for _ in range(2):
+                batch = next(batches)
+                with theirs:
+                    array = batch.data.cupy()
+                    host = cuda.alloc_host(array.nbytes).array
+                    cupy.cuda.runtime.memcpyAsync(
+                        host.ctypes.data,
+                        array.data.ptr,
+                        array.nbytes,
+                        cupy.cuda.runtime.memcpyDeviceToHost,
+                        theirs.ptr,
+                    )
+                out.append(host)
+                for blob in (batch.data, batch.label):
+                    if blob.push_event is not None:
+                        blob.push_event.synchronize()
+                del batch, array, blob
+            assert feed.stats().slots_draining == 2
+        for batch in batches:
+            del batch
+        theirs.synchronize()
+    for number, host in enumerate(out):
+        values = host.view(np.float32).reshape(4, -1)
+        assert (values == np.arange(4)[:, None] + 4 * number).all()
+
+
+def test_peek_shows_the_device_side(cuda: Any) -> None:
+    blob = filled(cuda)
+    blob.gpu_data()
+    blob.mutable_cpu_data()[:] = 9
+    assert peek(blob).tolist() == [[0, 1, 2], [3, 4, 5]]
