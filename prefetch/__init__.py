@@ -38,6 +38,7 @@ from prefetch._errors import PrefetchWarning as PrefetchWarning
 from prefetch._errors import RecordError as RecordError
 from prefetch._errors import SourceError as SourceError
 from prefetch._errors import StaleIteratorError as StaleIteratorError
+from prefetch._errors import StateError as StateError
 from prefetch._errors import TooManyBadRecordsError as TooManyBadRecordsError
 from prefetch._errors import UnsupportedSourceError as UnsupportedSourceError
 from prefetch._feed import AsyncFeedIterator as AsyncFeedIterator
@@ -75,6 +76,7 @@ __all__ = [
     "RecordError",
     "SourceError",
     "StaleIteratorError",
+    "StateError",
     "TooManyBadRecordsError",
     "UnsupportedSourceError",
     "open",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from prefetch._bad_records import BadRecords
     from prefetch._order import Order
     from prefetch._source import RecordSource
+    from prefetch._state import Identity
     from prefetch._transform import Transform
 
 
@@ -24,6 +25,7 @@ class Assembly:
         source: The records; the prefetcher closes it.
         order: Which record is in which batch.
         augmentation: The records' random words.
+        identity: What a saved state belongs to.
         transform: What is done to each record.
         bad_records: What is done about bad ones.
         device: Where the slots have their memory.
@@ -37,6 +39,7 @@ class Assembly:
     source: RecordSource
     order: Order
     augmentation: Augmentation
+    identity: Identity
     transform: Transform
     bad_records: BadRecords
     device: Device

@@ -12,6 +12,7 @@
         DatabaseTruncatedError (OSError)           the file is shorter than its pages
         DatabaseChangedError (RuntimeError)        a writer got past the snapshot being read
         DatabaseInUseError (RuntimeError)          other code of this process holds it open
+      StateError (ValueError)                    a saved state belongs to something else
       RecordError (ValueError)                   one record is bad; says which
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
@@ -138,6 +139,19 @@ class DatabaseChangedError(SourceError, RuntimeError):
 
 class DatabaseInUseError(SourceError, RuntimeError):
     """Raised where other code of this process holds the same file open through lmdb."""
+
+
+class StateError(PrefetchError, ValueError):
+    """Raised for a saved state that this feed cannot go on from.
+
+    Attributes:
+        differences: What is otherwise than when it was saved, one sentence each.
+    """
+
+    def __init__(self, differences: tuple[str, ...]) -> None:
+        self.differences = differences
+        lines = "".join(f"\n  {difference}" for difference in differences)
+        super().__init__(f"the saved state does not belong to this feed:{lines}")
 
 
 class RecordError(PrefetchError, ValueError):

@@ -15,12 +15,13 @@ from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation
 from prefetch._bad_records import BadRecords
 from prefetch._datum import DatumError, parse_datum
-from prefetch._errors import ConfigError, ConfigFault
+from prefetch._errors import ConfigError, ConfigFault, StateError
 from prefetch._feed import Feed
 from prefetch._mean import load_mean
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
 from prefetch._source import RecordSource
+from prefetch._state import Identity, Position
 from prefetch._transform import Transform
 
 if TYPE_CHECKING:
@@ -128,42 +129,45 @@ def open_prototxt(
 
 
 def _assemble(config: FeedConfig) -> Feed:
+    return Feed(config, lambda state: _prefetcher(config, state))
+
+
+def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
+    """Open what a configuration names, at the start or where a saved state goes on."""
     with ExitStack() as undo:
         subset = None if config.subset is None else (config.subset.start, config.subset.stop)
         source = RecordSource.open(config.source, subset=subset, lock=config.lock)
         undo.callback(source.close)
         transform = _transform(config.transform, phase=config.phase, rng=config.rng)
-        seed = _seed(config)
+        identity = Identity.of(config, source, transform)
+        position = (
+            Position(0, 0, _seed(config), None) if state is None else identity.position(state)
+        )
         order = Order(
-            num_records=source.num_records,
-            batch_size=config.batch_size,
+            source.num_records,
+            config.batch_size,
             shuffle=config.shuffle,
-            seed=seed,
+            seed=position.seed,
             last_batch=config.last_batch,
             rank=config.shard.rank,
             world_size=config.shard.world_size,
             policy=config.shard.policy,
             phase_test=config.phase == "test",
             epochs=config.epochs,
+            first_epoch=position.epoch,
+            first_served=position.served,
         )
         owns_device = isinstance(config.device, str)
         device = open_device(config.device)
         if owns_device:
             undo.callback(device.close)
         if config.transform.where == "device":
-            raise ConfigError(
-                "transform",
-                (
-                    ConfigFault(
-                        "transform.where",
-                        f"the {device.name} device does not transform; use auto or host",
-                    ),
-                ),
-            )
+            raise ConfigError("transform", (_no_device_transform(device.name),))
         assembly = Assembly(
             source=source,
             order=order,
-            augmentation=_augmentation(config, seed, transform),
+            augmentation=_augmentation(config, position, transform),
+            identity=identity,
             transform=transform,
             bad_records=BadRecords(
                 skip=config.on_bad_record == "skip", max_bad_records=config.max_bad_records
@@ -175,9 +179,14 @@ def _assemble(config: FeedConfig) -> Feed:
             prefetch=config.prefetch,
             max_batches_held=config.max_batches_held,
         )
-        feed = Feed(config, Prefetcher(assembly))
         undo.pop_all()
-        return feed
+        return Prefetcher(assembly)
+
+
+def _no_device_transform(device: str) -> ConfigFault:
+    return ConfigFault(
+        "transform.where", f"the {device} device does not transform; use auto or host"
+    )
 
 
 def _seed(config: FeedConfig) -> int:
@@ -206,10 +215,16 @@ def _transform(options: TransformConfig, *, phase: str, rng: str) -> Transform:
     )
 
 
-def _augmentation(config: FeedConfig, seed: int, transform: Transform) -> Augmentation:
+def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> Augmentation:
     if config.rng == "counter":
-        return CounterAugmentation(seed)
-    return CaffeAugmentation(seed, mirror=transform.draws_mirror, crop=transform.draws_crop)
+        return CounterAugmentation(position.seed)
+    mirror, crop = transform.draws_mirror, transform.draws_crop
+    try:
+        return CaffeAugmentation(position.seed, mirror=mirror, crop=crop, state=position.rng)
+    except ValueError as error:
+        if position.rng is None:
+            raise
+        raise StateError((f"rng: {error}",)) from error
 
 
 def _num_threads(threads: int | str, source: RecordSource) -> int:

@@ -29,8 +29,10 @@ from prefetch._delivery import Claim, Delivery, hand_over
 from prefetch._errors import BatchesHeldError, FeedClosedError
 from prefetch._reader import Reader
 from prefetch._ring import Ring
+from prefetch._rng_states import RngStates
 from prefetch._schedule import Opening, Part, Schedule
 from prefetch._slot import Slot, SlotState
+from prefetch._state import Position
 from prefetch._stats import FeedStats
 
 if TYPE_CHECKING:
@@ -74,6 +76,11 @@ class Prefetcher:
         self._walker: Walker | None = (
             assembly.source.walker() if assembly.order.is_sequential else None
         )
+        self._rng = RngStates(
+            assembly.augmentation,
+            assembly.order,
+            keep=assembly.prefetch + assembly.max_batches_held + 3,
+        )
         self._readers: list[Reader] = []
         self._num_running = 0
         self._stopping = False
@@ -112,7 +119,7 @@ class Prefetcher:
         try:
             planned = self.assembly.order.plan(slot.sequence)
             assert planned is not None, "num_batches bounds the serial numbers"
-            words = self.assembly.augmentation.words(planned)
+            words = self._rng.words(planned)
             records = None
             if self._walker is not None:
                 records = self._walker.take(int(planned.records[0]), len(planned.records))
@@ -272,6 +279,14 @@ class Prefetcher:
             loop = waiter.get_loop()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, waiter)
+
+    def position(self) -> Position:
+        """Return where a feed would go on that was opened anew: what the consumer has taken."""
+        with self._lock:
+            serving = self._delivery.serving
+        order = self.assembly.order
+        epoch, served = order.resume_point(serving)
+        return Position(epoch, served, order.seed, self._rng.before(serving))
 
     @property
     def epoch(self) -> int:

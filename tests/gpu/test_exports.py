@@ -86,9 +86,11 @@ def test_a_consumer_that_names_its_stream_is_put_behind_the_push(cuda: Any) -> N
             blob.async_gpu_push(uploads)
             # The host waits for nothing here.
             capsule = blob.__dlpack__(stream=theirs.ptr)
+            device_side = blob.data._gpu
+            assert device_side is not None
             cupy.cuda.runtime.memcpyAsync(
                 back.ctypes.data,
-                blob.data._gpu.ptr,
+                device_side.ptr,
                 blob.nbytes,
                 cupy.cuda.runtime.memcpyDeviceToHost,
                 theirs.ptr,
@@ -96,7 +98,7 @@ def test_a_consumer_that_names_its_stream_is_put_behind_the_push(cuda: Any) -> N
             assert not theirs.done
         theirs.synchronize()
     assert set(back.view(np.float32).tolist()) == {7}
-    del capsule
+    del capsule, device_side
 
 
 def test_dlpack_names_the_gpu_and_gives_the_host_its_copy_on_request(

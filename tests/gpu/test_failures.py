@@ -159,11 +159,12 @@ def test_kernels_say_what_they_need(cuda: Any) -> None:
     stream = cuda.current_stream()
     buffer = cuda.alloc_device(8)
     source = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.f; }'
-    for run in (
+    runs: list[Callable[[], object]] = [
         lambda: cuda.asum(buffer, dtype=np.float32, stream=stream),
         lambda: cuda.axpy(buffer, buffer, alpha=1.0, dtype=np.float32, stream=stream),
         lambda: cuda.compile(source, "twice"),
-    ):
+    ]
+    for run in runs:
         with pytest.raises(NotImplementedError, match=r"NVRTC|runs no kernels"):
             run()
 

@@ -215,22 +215,7 @@ class TestTheCallersDevice:
     ) -> None:
         for device in two_devices:
             with cupy.cuda.Device(current):
-                stream = device.make_stream()
-                source, target = pinned(device, 64, device.ordinal), device.alloc_device(64)
-                calls: list[Callable[[], object]] = [
-                    lambda d=device, t=target, s=source, st=stream: d.copy_to_device(
-                        t, s, stream=st
-                    ),
-                    lambda d=device, t=target, st=stream: d.fill(t, 1, stream=st),
-                    stream.record,
-                    lambda st=stream: st.wait(st.record()),
-                    stream.synchronize,
-                    device.current_stream,
-                    lambda d=device: d.alloc_host(64),
-                    lambda d=device: d.alloc_device(64),
-                    stream.close,
-                ]
-                for call in calls:
+                for call in self.calls(device):
                     call()
                     assert runtime.getDevice() == current
                 with device.make_stream() as own, device.use_stream(own):
@@ -238,6 +223,21 @@ class TestTheCallersDevice:
                     assert device.current_stream() is own
                 assert cupy.cuda.get_current_stream(0) == cupy.cuda.Stream.null
                 assert cupy.cuda.get_current_stream(1) == cupy.cuda.Stream.null
+
+    def calls(self, device: Any) -> list[Callable[[], object]]:
+        stream = device.make_stream()
+        source, target = pinned(device, 64, device.ordinal), device.alloc_device(64)
+        return [
+            lambda: device.copy_to_device(target, source, stream=stream),
+            lambda: device.fill(target, 1, stream=stream),
+            stream.record,
+            lambda: stream.wait(stream.record()),
+            stream.synchronize,
+            device.current_stream,
+            lambda: device.alloc_host(64),
+            lambda: device.alloc_device(64),
+            stream.close,
+        ]
 
     def test_memory_and_streams_are_on_the_device_that_made_them(
         self, two_devices: tuple[Any, Any]

@@ -26,7 +26,7 @@ _PUBLIC = {
         DatabaseChangedError DatabaseInUseError DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
         FeedStats LabelsNotProducedError PrefetchError PrefetchWarning RecordError SourceError
-        StaleIteratorError TooManyBadRecordsError UnsupportedSourceError open open_prototxt
+        StaleIteratorError StateError TooManyBadRecordsError UnsupportedSourceError open open_prototxt
     """,
     "prefetch.caffe": """
         BlobProto BlobProtoVector BlobShape DataParameter Datum ImageDataParameter LayerParameter

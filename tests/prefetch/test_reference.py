@@ -1,4 +1,4 @@
-"""The kernels' contract, on the NumPy twin: what is reported and in which order it is checked."""
+"""The kernels' contract, on both of them: what is reported and in which order it is checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from prefetch import _reference
+from prefetch import _kernel_choice
 from prefetch._datum import encode_datum
 from prefetch._faults import Fault, Reason
 from prefetch._reference import ENCODED, Outcome
@@ -15,6 +15,8 @@ from prefetch._transform import Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+pytestmark = pytest.mark.usefixtures("kernels")
 
 PIXELS = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
 GOOD = encode_datum(channels=3, height=4, width=5, data=PIXELS.tobytes(), label=7)
@@ -41,7 +43,7 @@ def run(
     data = np.full((len(values), *sample), 99, transform.dtype)
     labels = np.full(len(values), -99, np.int64)
     views = [memoryview(value) for value in values]
-    outcomes = _reference.fill(views, words, data, labels, transform.recipe)
+    outcomes = _kernel_choice.kernels.fill(views, words, data, labels, transform.recipe)
     return outcomes, data, labels
 
 
@@ -67,7 +69,7 @@ def test_without_labels_none_are_written() -> None:
     data = np.zeros((1, 3, 4, 5), np.float32)
     words = np.zeros((1, 3), np.uint32)
     recipe = Transform(train=False).recipe
-    assert _reference.fill([memoryview(GOOD)], words, data, None, recipe) == []
+    assert _kernel_choice.kernels.fill([memoryview(GOOD)], words, data, None, recipe) == []
     assert np.array_equal(data[0], PIXELS)
 
 
@@ -238,7 +240,7 @@ def test_a_decoded_image_fills_its_row(layout: Any) -> None:
     transform = Transform(train=False, layout=layout, mean_value=(1, 2, 3))
     row = np.full((3, 4, 5) if layout == "nchw" else (4, 5, 3), 99, np.float32)
     words = np.zeros(3, np.uint32)
-    assert _reference.fill_image(image, words, row, transform.recipe) is None
+    assert _kernel_choice.kernels.fill_image(image, words, row, transform.recipe) is None
     expected = PIXELS - np.array([1, 2, 3], np.float32).reshape(3, 1, 1)
     assert np.array_equal(row if layout == "nchw" else row.transpose(2, 0, 1), expected)
 
@@ -247,5 +249,5 @@ def test_a_decoded_image_that_does_not_fit_is_a_fault() -> None:
     image = np.zeros((4, 5, 1), np.uint8)
     row = np.zeros((3, 4, 5), np.float32)
     recipe = Transform(train=False).recipe
-    found = _reference.fill_image(image, np.zeros(3, np.uint32), row, recipe)
+    found = _kernel_choice.kernels.fill_image(image, np.zeros(3, np.uint32), row, recipe)
     assert found == (Reason.CHANNELS_DIFFER, (1, 4, 5, 3))

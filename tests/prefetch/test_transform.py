@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from prefetch._reference import Outcome, Recipe
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 FLOAT16 = np.dtype(np.float16)
 UINT8 = np.dtype(np.uint8)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib
 import importlib.metadata
 import logging
 import os
@@ -29,7 +30,7 @@ import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,15 +175,16 @@ def _compile_module(built: Built, include: Path, source: Path) -> None:
 def _cythonize(source: Path, include: Path, generated: Path) -> None:
     """Translate the module as CuPy's own build does (install/cupy_builder/_command.py)."""
     try:
-        import Cython  # noqa: PLC0415 - needed for a build only
-        from Cython.Compiler import Main, Options  # noqa: PLC0415 - as above
+        cython: Any = importlib.import_module("Cython")
+        compiler: Any = importlib.import_module("Cython.Compiler.Main")
+        defaults: Any = importlib.import_module("Cython.Compiler.Options").default_options
     except ImportError as error:
         raise BuildError("Cython is not installed: install Cython==3.2.4") from error
     found = re.search(r"#define CUDA_VERSION (\d+)", (include / "cuda.h").read_text())
     if found is None:
         raise BuildError(f"{include / 'cuda.h'} names no CUDA_VERSION")
-    options = Main.CompilationOptions(
-        Options.default_options,
+    options = compiler.CompilationOptions(
+        defaults,
         language_level=3,
         cplus=True,
         output_file=str(generated),
@@ -199,13 +201,13 @@ def _cythonize(source: Path, include: Path, generated: Path) -> None:
             "CUPY_CUFFT_STATIC": False,
             "CUPY_HIP_VERSION": 0,
             "CUPY_CUDA_VERSION": int(found[1]),
-            "CUPY_CYTHON_VERSION": Cython.__version__,
+            "CUPY_CYTHON_VERSION": cython.__version__,
         },
     )
     before = Path.cwd()
     os.chdir(source)  # Cython takes a module's name from its path below the current folder
     try:
-        result = Main.compile("cupy_backends/cuda/api/runtime.pyx", options)
+        result = compiler.compile("cupy_backends/cuda/api/runtime.pyx", options)
     finally:
         os.chdir(before)
     if result.num_errors:
@@ -221,10 +223,11 @@ def _download(folder: Path, *what: str, **environment: str) -> None:
     )
 
 
-def _run(*command: str | Path, **environment: str) -> None:
+def _run(*command: object, **environment: str) -> None:
+    words = [str(part) for part in command]
     try:
         done = subprocess.run(
-            command,
+            words,
             env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -232,9 +235,9 @@ def _run(*command: str | Path, **environment: str) -> None:
             check=False,
         )
     except FileNotFoundError as error:
-        raise BuildError(f"{command[0]} is not installed") from error
+        raise BuildError(f"{words[0]} is not installed") from error
     if done.returncode:
-        raise BuildError(f"{' '.join(map(str, command))}\n{done.stdout}")
+        raise BuildError(f"{' '.join(words)}\n{done.stdout}")
 
 
 @contextmanager

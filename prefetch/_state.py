@@ -1,0 +1,176 @@
+"""A feed's saved state: where the consumer is, and over what.
+
+The state says what the consumer has *taken*, in terms that do not depend on how it is read: the
+epoch, and how many of its samples all ranks together have been served. What was read ahead, the
+number of threads, the depth of the ring, the batch size and the number of ranks do not matter, and
+may be others when it is loaded. What would change the samples must be the same, and is compared
+option by option, so that a refusal names the difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prefetch._errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+
+    from prefetch._config import FeedConfig
+    from prefetch._source import RecordSource
+    from prefetch._transform import Transform
+
+FORMAT = 1
+
+# What may be another at loading: how batches are made, and by whom, not which samples they hold.
+_FREE = {
+    "source",  # the fingerprint stands for it: databases may be moved
+    "threads",
+    "prefetch",
+    "device",
+    "batch_size",
+    "max_batches_held",
+    "shard.rank",
+    "shard.world_size",
+    "transform.where",
+    "transform.mean_file",  # its contents stand for it
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a feed goes on.
+
+    Attributes:
+        epoch: The epoch.
+        served: Samples of it that all ranks together have been served.
+        seed: The seed in use; where the configuration says null, the one that was drawn.
+        rng: State of Caffe's generator before the next sample; None under ``rng: counter``.
+    """
+
+    epoch: int
+    served: int
+    seed: int
+    rng: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a state belongs to.
+
+    Attributes:
+        dataset: Fingerprint of the records.
+        options: Every option that decides about the samples, by dotted name.
+        world_size: Ranks; matters under ``rng: caffe`` only.
+    """
+
+    dataset: Mapping[str, Any]
+    options: Mapping[str, Any]
+    world_size: int
+
+    @classmethod
+    def of(cls, config: FeedConfig, source: RecordSource, transform: Transform) -> Identity:
+        """Return the identity of a feed; reads its first record."""
+        options = dict(_flat(config.model_dump()))
+        for name in _FREE:
+            options.pop(name, None)
+        mean = transform.mean_image
+        options["transform.mean_file"] = None if mean is None else _digest(mean)
+        return cls(_fingerprint(source), options, config.shard.world_size)
+
+    def state(self, position: Position) -> dict[str, Any]:
+        """Return the state that JSON can hold."""
+        return {
+            "format": FORMAT,
+            "dataset": dict(self.dataset),
+            "config": dict(self.options),
+            "world_size": self.world_size,
+            "epoch": position.epoch,
+            "served": position.served,
+            "seed": position.seed,
+            "rng": None if position.rng is None else dict(position.rng),
+        }
+
+    def position(self, state: Mapping[str, Any]) -> Position:
+        """Return where a state goes on.
+
+        Raises:
+            StateError: It is no state, or belongs to other records or another configuration; names
+                every difference.
+        """
+        differences = list(self._differences(state))
+        if differences:
+            raise StateError(tuple(differences))
+        return Position(state["epoch"], state["served"], state["seed"], state["rng"])
+
+    def _differences(self, state: Mapping[str, Any]) -> Iterator[str]:
+        if not isinstance(state, dict) or state.get("format") != FORMAT:
+            found = state.get("format") if isinstance(state, dict) else type(state).__name__
+            yield f"expected a state of format {FORMAT}, found {found!r}"
+            return
+        if set(state) != {
+            "format", "dataset", "config", "world_size", "epoch", "served", "seed", "rng",
+        }:  # fmt: skip
+            yield f"its entries are {sorted(state)}: it was cut, or something was added"
+            return
+        whole = ("epoch", "served", "seed", "world_size")
+        bad = [name for name in whole if type(state[name]) is not int or state[name] < 0]
+        bad += [name for name in ("dataset", "config") if not isinstance(state[name], dict)]
+        needs_rng = self.options["rng"] == "caffe"
+        if not isinstance(state["rng"], dict if needs_rng else type(None)):
+            bad.append("rng")
+        if bad:
+            yield f"it is damaged: {', '.join(bad)}"
+            return
+        yield from _compare("dataset", state["dataset"], self.dataset)
+        yield from _compare("config", state["config"], self.options)
+        if state["served"] >= self.dataset["records"]:
+            yield f"served is {state['served']}, of {self.dataset['records']} records"
+        if needs_rng and state["world_size"] != self.world_size:
+            yield (
+                f"world_size was {state['world_size']}, is {self.world_size}; under rng: caffe "
+                f"each rank has a stream of its own, and their number cannot change"
+            )
+
+
+def _compare(what: str, saved: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*saved, *present}):
+        was, now = saved.get(name), present.get(name)
+        if was != now:
+            yield f"{what} {name}: was {was!r}, is {now!r}"
+
+
+def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield options by dotted name, with values that JSON gives back as they are."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{group}{name}.")
+        else:
+            yield f"{group}{name}", list(value) if isinstance(value, tuple) else value
+
+
+def _digest(array: np.ndarray[Any, np.dtype[np.float32]]) -> str:
+    shape = " x ".join(map(str, array.shape))
+    return f"{shape}, sha256 {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
+
+
+def _fingerprint(source: RecordSource) -> dict[str, Any]:
+    """Return what tells databases apart without reading them: their size and first record."""
+    walker = source.walker()
+    try:
+        records = walker.take(0, 1)
+        try:
+            key, value = bytes(records.keys[0]), bytes(records.values[0])
+        finally:
+            records.release()
+    finally:
+        walker.close()
+    return {
+        "records": source.num_records,
+        "first_key": key.decode("utf-8", "backslashreplace"),
+        "first_sha256": hashlib.sha256(value).hexdigest()[:16],
+    }

@@ -1,0 +1,472 @@
+"""Check the CUDA device on the machine at hand: right bytes first, then what it costs.
+
+One command for a machine with a GPU, with CuPy and, for two of the checks, PyTorch; no network:
+
+    python scripts/gpu_check.py --json gpu_check.json
+
+Every check prints a line. A wrong byte or a failed test makes the exit status 1; a check that
+cannot run here says why. On the fake device of tests/fakecuda (``python -m fakecuda``) the checks
+of bytes run, and no number of any speed is printed: there it would mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import prefetch
+from memory import DeviceUnavailableError, open_device
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SHAPE: Final = (3, 256, 256)
+BATCH: Final = 64
+RECORDS: Final = 512
+
+
+class NotHereError(Exception):
+    """The check cannot run on this machine; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one check has found.
+
+    Attributes:
+        check: Its name.
+        verdict: ``right``, ``wrong``, ``measured`` or ``not run``.
+        text: What was found, for people.
+        numbers: What was measured; units are in the names.
+    """
+
+    check: str
+    verdict: str
+    text: str
+    numbers: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all checks work with.
+
+    Attributes:
+        device: The CUDA device.
+        source: A database of fingerprinted images.
+        on_fake: Whether the device is the fake one.
+        batches: Batches of the hunt for torn ones.
+        epochs: Epochs of the check of memory.
+    """
+
+    device: Any
+    source: Path
+    on_fake: bool
+    batches: int
+    epochs: int
+
+    def open(self, **options: Any) -> prefetch.Feed:
+        """Open an endless feed of uint8 batches on the device."""
+        chosen = {
+            "source": self.source,
+            "batch_size": BATCH,
+            "prefetch": 4,
+            "last_batch": "wrap",
+            "transform": {"dtype": "uint8"},
+            **options,
+        }
+        return prefetch.open(chosen, device=self.device)
+
+    def on_gpu_only(self) -> None:
+        """Raise NotHereError on the fake device."""
+        if self.on_fake:
+            raise NotHereError("a fake device has no speed, and runs no kernels")
+
+
+def check_tests(bench: Bench) -> Outcome:
+    """Run the tests that run on any CUDA device."""
+    if bench.on_fake:
+        raise NotHereError("make test-fakecuda runs them there")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "tests/gpu",
+            "tests/memory",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "RINGFEED_TEST_CUDA": "gpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stdout.strip().splitlines()[-1:] or [done.stderr.strip()[-200:]]
+    return Outcome("tests", "wrong" if done.returncode else "right", last[0])
+
+
+def check_torn(bench: Bench) -> Outcome:
+    """Hunt for torn batches with a consumer whose stream is always behind."""
+    device = bench.device
+    wrong = 0
+    waiting: list[tuple[int, NDArray[np.uint8], Any]] = []
+
+    def settle(keep: int) -> int:
+        found = 0
+        while len(waiting) > keep:
+            number, host, event = waiting.pop(0)
+            event.synchronize()
+            first = number * BATCH % RECORDS
+            expected = (np.arange(first, first + BATCH) % RECORDS % 251).astype(np.uint8)
+            found += int((host.reshape(BATCH, -1) != expected[:, None]).any())
+        return found
+
+    ballast = [device.alloc_device(16 << 20) for _ in range(2)]
+    hosts = [device.alloc_host(BATCH * int(np.prod(SHAPE))).array for _ in range(3)]
+    with (
+        bench.open(prefetch=2, threads=8) as feed,
+        device.make_stream("slow") as stream,
+        device.use_stream(stream),
+    ):
+        for number, batch in enumerate(feed):
+            if number == bench.batches:
+                break
+            for _ in range(0 if bench.on_fake else 8):  # what makes it slow
+                device.copy_on_device(ballast[0], ballast[1], stream=stream)
+            host = hosts[number % len(hosts)]
+            wrong += settle(len(hosts) - 1)
+            device.copy_to_host(host, batch.data.gpu_data(), stream=stream)
+            waiting.append((number, host, stream.record()))
+            del batch
+        wrong += settle(0)
+    return Outcome(
+        "torn batches",
+        "wrong" if wrong else "right",
+        f"{wrong} of {bench.batches} batches were torn",
+        {"batches": bench.batches, "torn": wrong},
+    )
+
+
+def check_held(bench: Bench) -> Outcome:
+    """Hold the consumer's stream until the ring is full, and look at what it reads then."""
+    from memory.testing import hold  # noqa: PLC0415 - of this check alone
+
+    device, read = bench.device, []
+    with (
+        bench.open(prefetch=2, threads=2, max_batches_held=16) as feed,
+        device.make_stream("held") as stream,
+        device.use_stream(stream),
+    ):
+        batches = iter(feed)
+        with hold(stream):
+            for _ in range(3):
+                batch = next(batches)
+                host = device.alloc_host(batch.data.nbytes).array
+                device.copy_to_host(host, batch.data.gpu_data(), stream=stream)
+                read.append(host)
+                del batch
+        stream.synchronize()
+    right = all(
+        (host.reshape(BATCH, -1) == (np.arange(BATCH) + number * BATCH)[:, None] % 251).all()
+        for number, host in enumerate(read)
+    )
+    return Outcome("held stream", "right" if right else "wrong", f"{len(read)} batches read late")
+
+
+def check_memory(bench: Bench) -> Outcome:
+    """See that neither side's memory grows over the epochs."""
+    device = bench.device
+    with bench.open(last_batch="drop", epochs=bench.epochs) as feed:
+        sizes = []
+        for _ in range(bench.epochs):
+            for batch in feed:
+                for blob in (batch.data, batch.label):
+                    if blob.push_event is not None:
+                        blob.push_event.synchronize()
+                del batch, blob
+            info = device.memory_info()
+            sizes.append((info.allocated_bytes, info.host_allocated_bytes))
+    flat = sizes[-1] == sizes[0]
+    return Outcome(
+        "memory",
+        "right" if flat else "wrong",
+        f"{sizes[0][0]} bytes on the device after 1 epoch, {sizes[-1][0]} after {bench.epochs}",
+        {"first_bytes": sizes[0][0], "last_bytes": sizes[-1][0]},
+    )
+
+
+def check_bandwidth(bench: Bench) -> Outcome:
+    """Compare the feed's rate to the device with bare copies of the same sizes."""
+    bench.on_gpu_only()
+    import cupy  # noqa: PLC0415 - of the checks on a GPU alone
+
+    device, runtime = bench.device, cupy.cuda.runtime
+    nbytes = BATCH * int(np.prod(SHAPE))
+    host, there = device.alloc_host(nbytes).array, device.alloc_device(nbytes)
+    with device.make_stream("bare") as stream:
+
+        def bare(count: int) -> None:
+            for _ in range(count):
+                runtime.memcpyAsync(
+                    there.ptr, host.ctypes.data, nbytes, runtime.memcpyHostToDevice, stream.handle
+                )
+            stream.synchronize()
+
+        bare_s = _seconds_each(bare, 200)
+    with bench.open() as feed:
+        batches = iter(feed)
+
+        def fed(count: int) -> None:
+            for _ in range(count):
+                batch = next(batches)
+                batch.data.gpu_data()
+                del batch
+            device.current_stream().synchronize()
+
+        fed_s = _seconds_each(fed, 200)
+    return Outcome(
+        "bandwidth",
+        "measured",
+        f"feed {nbytes / fed_s / 1e9:.2f} GB/s, bare copies {nbytes / bare_s / 1e9:.2f} GB/s, "
+        f"ratio {bare_s / fed_s:.3f}",
+        {
+            "feed_bytes_per_s": nbytes / fed_s,
+            "bare_bytes_per_s": nbytes / bare_s,
+            "ratio": bare_s / fed_s,
+        },
+    )
+
+
+def check_step_time(bench: Bench) -> Outcome:
+    """Compare a compute-bound step on the feed's batches with the same on resident data."""
+    bench.on_gpu_only()
+    torch = _torch()
+    device = bench.device
+    weights = torch.randn(4096, 4096, device=f"cuda:{device.ordinal}")
+
+    def step(data: Any) -> None:
+        hidden = weights
+        for _ in range(12):
+            hidden = hidden @ weights
+        hidden[:1, :1] += data.reshape(BATCH, -1)[:1, :1].float()
+
+    resident = torch.zeros((BATCH, *SHAPE), dtype=torch.uint8, device=weights.device)
+
+    def without(count: int) -> None:
+        for _ in range(count):
+            step(resident)
+        torch.cuda.synchronize()
+
+    alone_s = _seconds_each(without, 100)
+    stream = device.stream_from(torch.cuda.current_stream())
+    with bench.open() as feed, device.use_stream(stream):
+        batches = iter(feed)
+
+        def fed(count: int) -> None:
+            for _ in range(count):
+                batch = next(batches)
+                step(torch.from_dlpack(batch.data))
+                del batch
+            torch.cuda.synchronize()
+
+        fed_s = _seconds_each(fed, 100)
+    return Outcome(
+        "step time",
+        "measured",
+        f"{fed_s * 1e3:.3f} ms with the feed, {alone_s * 1e3:.3f} ms on resident data, "
+        f"ratio {fed_s / alone_s:.4f}",
+        {"feed_s": fed_s, "resident_s": alone_s, "ratio": fed_s / alone_s},
+    )
+
+
+def check_torch_loader(bench: Bench) -> Outcome:
+    """Do the same work with PyTorch's DataLoader, pinned and non-blocking."""
+    bench.on_gpu_only()
+    torch = _torch()
+    images = torch.zeros((RECORDS, *SHAPE), dtype=torch.uint8)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(images),
+        batch_size=BATCH,
+        num_workers=min(8, os.cpu_count() or 1),
+        pin_memory=True,
+        persistent_workers=True,
+    )
+
+    def endless() -> Iterator[Any]:
+        while True:
+            for (batch,) in loader:
+                yield batch.to(f"cuda:{bench.device.ordinal}", non_blocking=True)
+
+    batches = endless()
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            next(batches)
+        torch.cuda.synchronize()
+
+    loader_s = _seconds_each(run, 100)
+    return Outcome(
+        "torch DataLoader",
+        "measured",
+        f"{BATCH / loader_s:.0f} images/s of {SHAPE} from memory to the device",
+        {"images_per_s": BATCH / loader_s},
+    )
+
+
+def check_transform(bench: Bench) -> Outcome:
+    """Compare the transformation on the device with that on the host, in bytes and in speed."""
+    bench.on_gpu_only()
+    options = {"transform": {"scale": 1 / 255, "mean_value": (104, 117, 123)}, "seed": 1}
+    rates, batches_found = {}, {}
+    for where in ("host", "device"):
+        transform = {**options["transform"], "where": where}  # type: ignore[dict-item]
+        try:
+            feed = bench.open(**{**options, "transform": transform})
+        except prefetch.ConfigError as error:
+            raise NotHereError(str(error)) from error
+        with feed:
+            batches = iter(feed)
+            batch = next(batches)
+            batches_found[where] = batch.data.cupy().get()
+            del batch
+
+            def run(count: int, batches: Iterator[Any] = batches) -> None:
+                for _ in range(count):
+                    next(batches).data.gpu_data()
+                bench.device.current_stream().synchronize()
+
+            rates[where] = BATCH / _seconds_each(run, 100)
+    same = np.array_equal(batches_found["host"], batches_found["device"])
+    return Outcome(
+        "device transform",
+        "measured" if same else "wrong",
+        f"host {rates['host']:.0f} images/s, device {rates['device']:.0f} images/s, "
+        f"{'the same bytes' if same else 'DIFFERENT BYTES'}",
+        {f"{where}_images_per_s": rate for where, rate in rates.items()},
+    )
+
+
+CHECKS: Final[dict[str, Callable[[Bench], Outcome]]] = {
+    "tests": check_tests,
+    "torn batches": check_torn,
+    "held stream": check_held,
+    "memory": check_memory,
+    "bandwidth": check_bandwidth,
+    "step time": check_step_time,
+    "device transform": check_transform,
+    "torch DataLoader": check_torch_loader,
+}
+
+
+def _torch() -> Any:
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError as error:
+        raise NotHereError("PyTorch is not installed") from error
+    if not torch.cuda.is_available():
+        raise NotHereError("PyTorch sees no GPU")
+    return torch
+
+
+def _seconds_each(run: Callable[[int], None], count: int, *, rounds: int = 5) -> float:
+    """Return the median time of one of ``count`` repetitions, in seconds."""
+    run(max(1, count // 5))
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        run(count)
+        times.append((time.perf_counter() - began) / count)
+    return statistics.median(times)
+
+
+@contextmanager
+def _bench(arguments: argparse.Namespace) -> Iterator[Bench]:
+    on_fake = "fakecuda" in sys.modules
+    with (
+        open_device(arguments.device) as device,
+        tempfile.TemporaryDirectory(prefix="gpu-check-") as folder,
+    ):
+        source = write_database(Path(folder) / "lmdb", fingerprinted_images(RECORDS, SHAPE))
+        yield Bench(
+            device=device,
+            source=source,
+            on_fake=on_fake,
+            batches=arguments.batches or (200 if on_fake else 5000),
+            epochs=arguments.epochs or (3 if on_fake else 50),
+        )
+
+
+def _run(bench: Bench, names: list[str]) -> list[Outcome]:
+    outcomes = []
+    for name in names:
+        try:
+            outcome = CHECKS[name](bench)
+        except NotHereError as reason:
+            outcome = Outcome(name, "not run", str(reason))
+        except Exception as error:  # noqa: BLE001 - the other checks are worth running all the same
+            outcome = Outcome(name, "wrong", f"{type(error).__name__}: {error}")
+        outcomes.append(outcome)
+        print(f"{outcome.check:<18} {outcome.verdict:<9} {outcome.text}", flush=True)
+    return outcomes
+
+
+def main() -> int:
+    """Run the checks; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cuda:0", help="which GPU (default: cuda:0)")
+    parser.add_argument("--json", type=Path, help="write what was found there as well")
+    parser.add_argument("--only", action="append", choices=list(CHECKS), help="this check alone")
+    parser.add_argument("--batches", type=int, help="batches of the hunt for torn ones")
+    parser.add_argument("--epochs", type=int, help="epochs of the check of memory")
+    arguments = parser.parse_args()
+    try:
+        with _bench(arguments) as bench:
+            where = "fake device" if bench.on_fake else "GPU"
+            print(f"{where}: {_describe(bench.device.ordinal)}")
+            outcomes = _run(bench, arguments.only or list(CHECKS))
+    except DeviceUnavailableError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if arguments.json is not None:
+        found = {
+            "device": where,
+            "description": _describe(bench.device.ordinal),
+            "checks": [dataclasses.asdict(outcome) for outcome in outcomes],
+        }
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+    return int(any(outcome.verdict == "wrong" for outcome in outcomes))
+
+
+def _describe(ordinal: int) -> str:
+    import cupy  # noqa: PLC0415 - after the device was found
+
+    runtime = cupy.cuda.runtime
+    name = runtime.getDeviceProperties(ordinal)["name"].decode()
+    return (
+        f"{name}, driver for CUDA {runtime.driverGetVersion()}, CuPy {cupy.__version__}, "
+        f"Python {sys.version.split()[0]}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+/* Fuzzes the kernels without Python: any bytes are a record, under a number of recipes.
+ *
+ * With clang's libFuzzer:  clang -fsanitize=fuzzer,address,undefined -DWITH_LIBFUZZER ...
+ * Without:                 gcc -fsanitize=address,undefined ... ; fuzz_fill SECONDS SEED CORPUS...
+ *
+ * The sanitizers judge reads and writes: a record and a row are blocks of exactly their size. What
+ * they cannot see is asserted here. An input that fails is written to ./crash.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "kernels.h"
+
+#define MAX_SIDE 48
+#define NUM_RECORDS 3
+
+struct setup {
+    enum element element;
+    enum label_kind label_kind;
+    size_t label_size;
+    int64_t crop_size;
+    int64_t num_mean_values, num_scales;
+    bool has_mean_image, flag;
+};
+
+/* num_mean_values and num_scales: -1 stands for one a channel. */
+static const struct setup setups[] = {
+    {FLOAT32, NO_LABELS, 0, 0, 0, 1, false, false},
+    {FLOAT32, INTEGER_LABELS, 8, 0, 1, -1, false, true},
+    {FLOAT32, INTEGER_LABELS, 1, 2, -1, 1, false, true},
+    {FLOAT32, INTEGER_LABELS, 4, 9, 0, 1, true, false},
+    {FLOAT16, FLOAT_LABELS, 2, 0, 0, 1, true, true},
+    {FLOAT16, FLOAT_LABELS, 8, 2, -1, -1, false, true},
+    {FLOAT16, FLOAT_LABELS, 4, 0, 7, 1, false, false},
+    {UINT8, INTEGER_LABELS, 2, 0, 0, 1, false, false},
+    {UINT8, INTEGER_LABELS, 8, 0, 0, 1, false, true},
+    {UINT8, NO_LABELS, 0, 2, 0, 1, false, true},
+};
+
+static void *block(const void *bytes, size_t size)
+{
+    void *copy = malloc(size);
+    assert(copy != NULL || size == 0);
+    if (bytes != NULL && size > 0)
+        memcpy(copy, bytes, size);
+    else if (size > 0)
+        memset(copy, 0, size);
+    return copy;
+}
+
+static uint8_t *floats(int64_t num)
+{
+    uint8_t *values = block(NULL, (size_t)num * 4);
+    for (int64_t i = 0; i < num; i++) {
+        const float value = (float)(i % 7) - 2.5f;
+        memcpy(values + 4 * i, &value, 4);
+    }
+    return values;
+}
+
+/* Make the batch's rows those of the record where that is possible, so that it gets far. */
+static struct shape shape_of(const uint8_t *bytes, size_t size)
+{
+    struct float_scratch scratch = {NULL, 0};
+    struct datum datum;
+    struct fault fault;
+    struct shape shape = {3, 4, 5};
+    if (parse_datum(bytes, size, &scratch, &datum, &fault) && datum.channels > 0 &&
+        datum.height > 0 && datum.width > 0 && datum.channels <= MAX_SIDE &&
+        datum.height <= MAX_SIDE && datum.width <= MAX_SIDE)
+        shape = (struct shape){datum.channels, datum.height, datum.width};
+    free(scratch.bytes);
+    return shape;
+}
+
+static void check(const struct part *part, const struct outcome *outcomes, ptrdiff_t num)
+{
+    assert(num >= 0 && (size_t)num <= part->num_records);
+    for (ptrdiff_t i = 0; i < num; i++) {
+        const struct fault *fault = &outcomes[i].fault;
+        assert(outcomes[i].position < part->num_records);
+        assert(i == 0 || outcomes[i].position > outcomes[i - 1].position);
+        assert(fault->reason >= ENCODED && fault->reason <= FLOATS_AS_UINT8);
+        assert(fault->num_numbers >= 0 && fault->num_numbers <= 6);
+    }
+}
+
+static void run(const struct setup *setup, const struct shape *stored, const uint8_t *bytes,
+                size_t size)
+{
+    static const size_t sizes[] = {[FLOAT32] = 4, [FLOAT16] = 2, [UINT8] = 1};
+    const int64_t channels = stored->channels;
+    struct recipe recipe = {
+        .crop_size = setup->crop_size,
+        .random_crop = setup->flag,
+        .mirror = true,
+        .modulo = setup->flag,
+        .swap_channels = setup->flag,
+        .channels_last = setup->flag,
+        .num_mean_values = setup->num_mean_values < 0 ? channels : setup->num_mean_values,
+        .num_scales = setup->num_scales < 0 ? channels : setup->num_scales,
+        .multiplies = setup->element != UINT8,
+    };
+    uint8_t *means = floats(recipe.num_mean_values), *scales = floats(recipe.num_scales);
+    uint8_t *mean_image = NULL;
+    recipe.mean_values = means;
+    recipe.scales = scales;
+    if (setup->has_mean_image) {
+        recipe.mean_shape = *stored;
+        recipe.mean_image = mean_image = floats(channels * stored->height * stored->width);
+    }
+    struct shape expected = *stored;
+    if (setup->crop_size > 0)
+        expected.height = expected.width = setup->crop_size;
+
+    uint32_t words[3 * NUM_RECORDS];
+    struct record records[NUM_RECORDS];
+    uint8_t *copies[NUM_RECORDS];
+    for (size_t i = 0; i < NUM_RECORDS; i++) {
+        const size_t own = i == 1 ? size / 2 : size;
+        copies[i] = block(bytes, own);
+        records[i] = (struct record){copies[i], own};
+        for (size_t j = 0; j < 3; j++)
+            words[3 * i + j] = (uint32_t)(size * 2654435761u + (3 * i + j) * 40503u);
+    }
+    struct part part = {
+        .num_records = NUM_RECORDS,
+        .records = records,
+        .words = (const uint8_t *)words,
+        .word_steps = {12, 4},
+        .row_size = sizes[setup->element] *
+                    (size_t)(expected.channels * expected.height * expected.width),
+        .element = setup->element,
+        .expected = expected,
+        .label_step = (ptrdiff_t)setup->label_size,
+        .label_size = setup->label_size,
+        .label_kind = setup->label_kind,
+    };
+    part.rows = block(NULL, part.row_size * NUM_RECORDS);
+    part.labels = block(NULL, setup->label_size * NUM_RECORDS);
+    struct outcome outcomes[NUM_RECORDS];
+    check(&part, outcomes, fill_part(&part, &recipe, outcomes));
+    for (size_t i = 0; i < NUM_RECORDS; i++)
+        free(copies[i]);
+    free(part.rows);
+    free(part.labels);
+    free(means);
+    free(scales);
+    free(mean_image);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    choose_loops();
+    const struct shape stored = shape_of(bytes, size);
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
+        run(&setups[i], &stored, bytes, size);
+    return 0;
+}
+
+#ifndef WITH_LIBFUZZER
+
+#define MAX_SIZE 8192
+#define MAX_SEEDS 256
+
+struct input {
+    uint8_t bytes[MAX_SIZE];
+    size_t size;
+};
+
+static struct input seeds[MAX_SEEDS];
+static struct input current;
+static size_t num_seeds;
+static uint64_t state;
+
+static uint64_t draw(uint64_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return below == 0 ? 0 : state % below;
+}
+
+/* What lies near the limits of a wire format. */
+static const uint8_t tokens[] = {0x00, 0x01, 0x7F, 0x80, 0xFF, 0x08, 0x10, 0x18, 0x22, 0x28,
+                                 0x32, 0x35, 0x38, 0x03, 0x04, 0x0B, 0x0C, 0x05, 0x02, 0x40};
+
+static void mutate(struct input *input)
+{
+    const size_t at = (size_t)draw(input->size + 1);
+    const struct input *other = &seeds[draw(num_seeds)];
+    switch (draw(6)) {
+    case 0:
+        if (at < input->size)
+            input->bytes[at] = tokens[draw(sizeof tokens)];
+        break;
+    case 1:
+        if (at < input->size)
+            input->bytes[at] ^= (uint8_t)(1u << draw(8));
+        break;
+    case 2:
+        input->size = at;
+        break;
+    case 3: /* put a byte in */
+        if (input->size < MAX_SIZE) {
+            memmove(input->bytes + at + 1, input->bytes + at, input->size - at);
+            input->bytes[at] = tokens[draw(sizeof tokens)];
+            input->size++;
+        }
+        break;
+    case 4: /* take one out */
+        if (at < input->size) {
+            memmove(input->bytes + at, input->bytes + at + 1, input->size - at - 1);
+            input->size--;
+        }
+        break;
+    default: { /* go on with the end of another */
+        const size_t from = (size_t)draw(other->size + 1);
+        const size_t num = other->size - from;
+        if (at + num <= MAX_SIZE) {
+            memcpy(input->bytes + at, other->bytes + from, num);
+            input->size = at + num;
+        }
+    }
+    }
+}
+
+void __sanitizer_set_death_callback(void (*callback)(void));
+
+static void keep(void)
+{
+    FILE *file = fopen("crash", "wb");
+    if (file != NULL) {
+        fwrite(current.bytes, 1, current.size, file);
+        fclose(file);
+    }
+}
+
+int main(int num_arguments, char **arguments)
+{
+    if (num_arguments < 4 || num_arguments - 3 > MAX_SEEDS) {
+        fprintf(stderr, "usage: fuzz_fill SECONDS SEED FILE...\n");
+        return 2;
+    }
+    const double seconds = atof(arguments[1]);
+    state = strtoull(arguments[2], NULL, 10) * 2 + 1;
+    __sanitizer_set_death_callback(keep);
+    for (int i = 3; i < num_arguments; i++) {
+        FILE *file = fopen(arguments[i], "rb");
+        if (file == NULL) {
+            perror(arguments[i]);
+            return 2;
+        }
+        current.size = fread(current.bytes, 1, MAX_SIZE, file);
+        fclose(file);
+        seeds[num_seeds++] = current;
+        LLVMFuzzerTestOneInput(current.bytes, current.size);
+    }
+    const clock_t end = clock() + (clock_t)(seconds * CLOCKS_PER_SEC);
+    unsigned long num_runs = num_seeds;
+    for (; clock() < end; num_runs++) {
+        current = seeds[draw(num_seeds)];
+        for (uint64_t i = 1 + draw(4); i > 0; i--)
+            mutate(&current);
+        LLVMFuzzerTestOneInput(current.bytes, current.size);
+    }
+    printf("%lu inputs\n", num_runs);
+    return 0;
+}
+
+#endif

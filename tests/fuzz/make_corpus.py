@@ -1,0 +1,64 @@
+"""Write the records that fuzzing starts from into tests/fuzz/corpus: one of each kind.
+
+What fuzzing finds is added by hand, as a file of its own, and stays.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from prefetch._datum import encode_datum
+
+FOLDER = Path(__file__).parent / "corpus"
+
+
+def seeds() -> dict[str, bytes]:
+    """Return the records by the names of their files."""
+    rng = np.random.default_rng(1701)
+
+    def sized(channels: int, height: int, width: int) -> bytes:
+        return encode_datum(channels=channels, height=height, width=width)
+
+    floats = rng.normal(size=60).astype(np.float32)
+    special = np.array([0, 1 << 31, 0x7F800001, 0xFFC00000, 0x7F800000, 1], np.uint32)
+    small = sized(3, 4, 5)
+    raw = small + encode_datum(data=rng.bytes(60), label=7)
+    packed = b"\x32\xf0\x01" + floats.tobytes()
+    return {
+        "raw": raw,
+        "raw-wide": sized(1, 1, 40) + encode_datum(data=rng.bytes(40)),
+        "raw-high": sized(4, 33, 17) + encode_datum(data=rng.bytes(4 * 33 * 17), label=-1),
+        "raw-many-channels": sized(20, 2, 2) + encode_datum(data=rng.bytes(80)),
+        "floats": small + encode_datum(floats=floats),
+        "floats-packed": small + packed,
+        "floats-mixed": small
+        + b"".join(
+            (encode_datum(floats=floats[:20]), b"\x32\x50", floats[20:40].tobytes(), b"\x28\x05")
+        )
+        + encode_datum(floats=floats[40:]),
+        "floats-special": sized(1, 2, 3) + encode_datum(floats=special.view(np.float32)),
+        "both": raw + packed,
+        "encoded": encode_datum(data=b"\xff\xd8\xff", encoded=True, label=3),
+        "encoded-empty": encode_datum(encoded=True),
+        "fields-reversed": encode_datum(label=7, data=rng.bytes(60)) + small,
+        "field-repeated": raw + encode_datum(data=rng.bytes(60), label=8),
+        "unknown": raw + b"\x48\x96\x01\x49" + bytes(8) + b"\x4a\x03abc\x4d" + bytes(4),
+        "groups": b"\x4b\x08\x07\x53\x22\x01z\x54\x4c" + raw,
+        "groups-deep": b"\x4b" * 100 + b"\x4c" * 100,
+        "long-integers": b"\xa8\x80\x80\x80\x00\x85\x80\x80\x80\x10" + raw,
+        "long-bool": raw + b"\x38" + b"\x80" * 9 + b"\x02",
+        "hwc": sized(17, 17, 3) + encode_datum(data=rng.bytes(867)),
+        "sizes-huge": sized(2**31 - 1, 2**31 - 1, 2**31 - 1) + encode_datum(data=b"x"),
+        "sizes-negative": sized(-3, -4, 5) + encode_datum(data=rng.bytes(60)),
+        "length-huge": small + b"\x22\xff\xff\xff\xff\x07",
+        "cut": raw[:40],
+        "empty": b"",
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, record in seeds().items():
+        (FOLDER / name).write_bytes(record)

@@ -1,0 +1,228 @@
+"""The C kernels as an extension: what they refuse to touch, and that others run meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from prefetch import _kernels, _reference
+from prefetch._datum import encode_datum
+from prefetch._faults import Reason
+from prefetch._transform import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+RECIPE = Transform(train=False).recipe
+RECORD = encode_datum(channels=1, height=2, width=3, data=bytes(range(6)), label=7)
+
+
+def arguments(num: int = 2, **changed: Any) -> tuple[Any, ...]:
+    """Return arguments of fill(), right but for what is changed."""
+    right: dict[str, Any] = {
+        "values": [memoryview(RECORD)] * num,
+        "words": np.zeros((num, 3), np.uint32),
+        "data": np.zeros((num, 1, 2, 3), np.float32),
+        "labels": np.zeros(num, np.int64),
+        "recipe": RECIPE,
+    }
+    return tuple((right | changed).values())
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def test_the_extension_is_built_in_every_checkout() -> None:
+    assert _kernels.__file__ is not None
+    assert ".abi3." in _kernels.__file__
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"values": 3}, TypeError, "not iterable"),
+        ({"values": [3, 4]}, TypeError, "bytes-like"),
+        ({"values": [memoryview(RECORD)]}, ValueError, "differ in length"),
+        ({"words": np.zeros((1, 3), np.uint32)}, ValueError, "differ in length"),
+        ({"words": np.zeros((2, 2), np.uint32)}, TypeError, "words must be uint32, three"),
+        ({"words": np.zeros((2, 3), np.int32)}, TypeError, "words must be uint32, three"),
+        ({"words": np.zeros(6, np.uint32)}, ValueError, "words has 1 axes, and 2 are expected"),
+        ({"data": np.zeros((2, 1, 2, 3), np.float64)}, TypeError, "float32, float16 or uint8"),
+        ({"data": np.zeros((2, 1, 2, 3), ">f4")}, TypeError, "float32, float16 or uint8"),
+        ({"data": np.zeros((2, 6), np.float32)}, ValueError, "data has 2 axes, and 4 are"),
+        ({"data": np.zeros((2, 1, 2, 6), np.float32)[..., ::2]}, ValueError, "contiguous"),
+        ({"data": read_only(np.zeros((2, 1, 2, 3), np.float32))}, ValueError, "read-only"),
+        ({"labels": np.zeros(3, np.int64)}, ValueError, "differ in length"),
+        ({"labels": np.zeros((2, 1), np.int64)}, ValueError, "labels has 2 axes"),
+        ({"labels": np.zeros(2, np.complex64)}, TypeError, "labels must be of an integer type"),
+        ({"labels": np.zeros(2, ">i8")}, TypeError, "labels must be of an integer type"),
+        ({"labels": read_only(np.zeros(2, np.int64))}, ValueError, "read-only"),
+        ({"recipe": ()}, TypeError, "recipe must be a Recipe"),
+        ({"recipe": RECIPE._replace(crop_size=-1)}, ValueError, "crop_size must be from 0"),
+        ({"recipe": RECIPE._replace(crop_size=2**31)}, ValueError, "crop_size must be from 0"),
+        ({"recipe": RECIPE._replace(crop_size=2)}, ValueError, "as high and wide as the crop"),
+        ({"recipe": RECIPE._replace(scale=np.ones(1))}, TypeError, "scale must be float32"),
+        (
+            {"recipe": RECIPE._replace(mean_value=np.ones((1, 1), np.float32))},
+            ValueError,
+            "mean_value has 2 axes",
+        ),
+        (
+            {"recipe": RECIPE._replace(mean_image=np.ones((1, 2, 3), np.float16))},
+            TypeError,
+            "mean_image must be float32",
+        ),
+        (
+            {
+                "recipe": RECIPE._replace(
+                    mean_value=np.ones(1, np.float32), mean_image=np.ones((1, 2, 3), np.float32)
+                )
+            },
+            ValueError,
+            "mean_value or mean_image, not both",
+        ),
+        (
+            {
+                "data": np.zeros((2, 1, 2, 3), np.uint8),
+                "recipe": RECIPE._replace(scale=np.full(1, 2, np.float32)),
+            },
+            ValueError,
+            "uint8 can have neither a mean nor a scale",
+        ),
+    ],
+)
+def test_what_the_kernel_cannot_work_with_is_refused_before_anything_is_written(
+    changed: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    given = arguments(**changed)
+    with pytest.raises(error, match=message):
+        _kernels.fill(*given)
+    for array in given[2:4]:
+        assert not array.any()
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"image": np.zeros((2, 3), np.uint8)}, ValueError, "image has 2 axes"),
+        ({"image": np.zeros((2, 3, 1), np.float32)}, TypeError, "image must be uint8"),
+        ({"image": np.zeros((2, 6, 1), np.uint8)[:, ::2]}, ValueError, "contiguous"),
+        ({"words": np.zeros(2, np.uint32)}, TypeError, "words must be uint32, three"),
+        ({"row": np.zeros((1, 2, 3), np.int8)}, TypeError, "float32, float16 or uint8"),
+        ({"row": np.zeros(6, np.float32)}, ValueError, "row has 1 axes, and 3 are expected"),
+        ({"recipe": None}, TypeError, "recipe must be a Recipe"),
+    ],
+)
+def test_an_image_that_the_kernel_cannot_work_with_is_refused(
+    changed: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    right: dict[str, Any] = {
+        "image": np.ones((2, 3, 1), np.uint8),
+        "words": np.zeros(3, np.uint32),
+        "row": np.zeros((1, 2, 3), np.float32),
+        "recipe": RECIPE,
+    }
+    with pytest.raises(error, match=message):
+        _kernels.fill_image(*(right | changed).values())
+
+
+@pytest.mark.parametrize("function", ["fill", "fill_image"])
+def test_a_wrong_number_of_arguments_is_refused(function: str) -> None:
+    with pytest.raises(TypeError, match=r"takes \d arguments, and 1 were given"):
+        getattr(_kernels, function)(1)
+
+
+def test_a_released_record_is_refused_and_the_others_are_let_go() -> None:
+    views = [memoryview(RECORD), memoryview(RECORD)]
+    views[1].release()
+    with pytest.raises(ValueError, match="released"):
+        _kernels.fill(*arguments(values=views))
+    views[0].release()  # raises BufferError where it is still exported
+
+
+def test_records_may_come_in_any_sequence() -> None:
+    given = arguments(values=(memoryview(RECORD), memoryview(RECORD)))
+    assert _kernels.fill(*given) == []
+    assert given[3].tolist() == [7, 7]
+
+
+def test_nothing_is_held_afterwards() -> None:
+    given = arguments(values=[memoryview(bytearray(RECORD)), memoryview(bytearray(b"\xff"))])
+    recipe = RECIPE._replace(mean_image=np.zeros((1, 2, 3), np.float32))
+    counted = [*given[0], *given[1:4], recipe.mean_image, recipe.scale]
+    before = [sys.getrefcount(one) for one in counted]
+    for _ in range(3):
+        assert _kernels.fill(*given[:4], recipe) == [(1, Reason.TRUNCATED, (0, 1))]
+    assert before == [sys.getrefcount(one) for one in counted]
+    for view in given[0]:
+        view.release()
+
+
+@pytest.fixture
+def _never_forced_to_switch() -> Iterator[None]:
+    """Let no thread have the GIL that another one does not give away."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("_never_forced_to_switch")
+def test_another_thread_runs_while_a_part_is_filled() -> None:
+    pixels = bytes(256 * 1024)
+    value = memoryview(encode_datum(channels=1, height=512, width=512, data=pixels))
+    data = np.zeros((4, 1, 512, 512), np.float32)
+    words = np.zeros((4, 3), np.uint32)
+    gate = threading.Lock()
+    ran: list[bool] = []
+
+    def other() -> None:
+        with gate:
+            ran.append(True)
+
+    gate.acquire()
+    thread = threading.Thread(target=other)
+    thread.start()
+    gate.release()
+    for _ in range(1000):
+        _kernels.fill([value] * 4, words, data, None, RECIPE)
+        if ran:
+            break
+    assert ran
+    thread.join()
+
+
+@pytest.mark.parametrize("size", [60000, 65536, 65537, 70001])
+@pytest.mark.parametrize("offset", [0, 1, 15, 16])
+def test_large_uint8_records_are_copied_whole_wherever_they_go(size: int, offset: int) -> None:
+    pixels = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    value = memoryview(encode_datum(channels=1, height=1, width=size, data=pixels.tobytes()))
+    recipe = Transform(train=False, dtype=np.dtype(np.uint8)).recipe
+    block = np.full(size + 96, 0xA5, np.uint8)
+    data = block[offset : offset + size].reshape(1, 1, 1, size)
+    assert _kernels.fill([value], np.zeros((1, 3), np.uint32), data, None, recipe) == []
+    assert np.array_equal(data.ravel(), pixels)
+    assert (block[:offset] == 0xA5).all()
+    assert (block[offset + size :] == 0xA5).all()
+
+
+def test_float16_is_numpys_at_every_exponent_and_every_edge() -> None:
+    high = np.arange(2**16, dtype=np.uint32) << 16
+    low = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x7FFF, 0x8000, 0xFFFF])
+    floats = (high[:, np.newaxis] | low.astype(np.uint32)).view(np.float32)
+    value = memoryview(
+        encode_datum(channels=1, height=2**16, width=low.size, floats=floats.ravel())
+    )
+    recipe = Transform(train=False, dtype=np.dtype(np.float16)).recipe
+    rows = [np.zeros((1, 1, *floats.shape), np.float16) for _ in range(2)]
+    for kernels, data in zip((_kernels, _reference), rows, strict=True):
+        assert kernels.fill([value], np.zeros((1, 3), np.uint32), data, None, recipe) == []
+    assert np.array_equal(rows[0].view(np.uint16), rows[1].view(np.uint16))

@@ -1,0 +1,252 @@
+"""A saved state goes on with exactly the remaining samples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import prefetch
+from prefetch.testing import encode_image, fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Thirty-one records of random pixels."""
+    images = np.random.default_rng(0).integers(0, 256, (31, 3, 9, 9), dtype=np.uint8)
+    records = [(b"%08d" % i, encode_image(image, label=i)) for i, image in enumerate(images)]
+    return write_database(tmp_path / "db", records)
+
+
+def _samples(batches: Iterable[prefetch.Batch]) -> list[tuple[int, int, str]]:
+    """Return epoch, record and pixels of each sample."""
+    found = []
+    for batch in batches:
+        for index, pixels in zip(batch.indices.tolist(), batch.data.numpy(), strict=True):
+            found.append((batch.epoch, index, hashlib.sha256(pixels.tobytes()).hexdigest()[:8]))
+    return found
+
+
+def _options(source: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "source": source,
+        "batch_size": 4,
+        "seed": 3,
+        "transform": {"crop_size": 5, "mirror": True},
+        **more,
+    }
+
+
+@pytest.mark.parametrize("rng", ["counter", "caffe"])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("last_batch", ["partial", "drop", "wrap"])
+@pytest.mark.parametrize("taken", [0, 1, 7, 8, 9, 16])
+def test_another_feed_goes_on_with_exactly_the_remaining_samples(
+    source: Path, rng: str, last_batch: str, taken: int, *, shuffle: bool
+) -> None:
+    options = _options(source, rng=rng, shuffle=shuffle, last_batch=last_batch, epochs=3)
+    with prefetch.open(options) as feed:
+        whole = _samples(_all(feed))
+    with prefetch.open(options, threads=1, prefetch=3) as feed:
+        served = []
+        batches = _all(feed)
+        for _ in range(taken):
+            served += _samples([next(batches)])
+        state = json.loads(json.dumps(feed.state_dict()))
+    with prefetch.open(options, threads=8, prefetch=1, max_batches_held=5) as feed:
+        feed.load_state_dict(state)
+        rest = _samples(_all(feed))
+    assert served + rest == whole
+
+
+def _all(feed: prefetch.Feed) -> Iterator[prefetch.Batch]:
+    """Yield the batches of every configured epoch."""
+    while True:
+        try:
+            yield from feed
+        except prefetch.EpochsExhaustedError:
+            return
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 31, 64])
+def test_the_batch_size_may_be_another(source: Path, batch_size: int) -> None:
+    options = _options(source, shuffle=True, epochs=2)
+    with prefetch.open(options) as feed:
+        whole = _samples(_all(feed))
+    with prefetch.open(options) as feed:
+        iterator = iter(feed)
+        served = _samples(next(iterator) for _ in range(3))
+        state = feed.state_dict()
+    with prefetch.open(options, batch_size=batch_size) as feed:
+        feed.load_state_dict(state)
+        assert served + _samples(_all(feed)) == whole
+
+
+@pytest.mark.parametrize("worlds", [(1, 3), (3, 1), (2, 4)])
+def test_the_world_size_may_be_another(source: Path, worlds: tuple[int, int]) -> None:
+    before, after = worlds
+
+    def ranks(world: int, state: dict[str, Any] | None, stop: int | None) -> list[Any]:
+        shares, states = [], []
+        for rank in range(world):
+            shard = {"rank": rank, "world_size": world}
+            with prefetch.open(_options(source, shuffle=True, shard=shard), batch_size=2) as feed:
+                if state is not None:
+                    feed.load_state_dict(state)
+                iterator = iter(feed)
+                batches = iterator if stop is None else (next(iterator) for _ in range(stop))
+                shares.append(_samples(batches))
+                states.append(feed.state_dict())
+        together = [sample for place in zip(*shares, strict=True) for sample in place]
+        assert all(other == states[0] for other in states[1:])
+        return [together, states[0]]
+
+    whole, _ = ranks(1, None, None)
+    served, state = ranks(before, None, 3)
+    rest, _ = ranks(after, state, None)
+    assert (served + rest)[:31] == whole
+    padding = (served + rest)[31:]
+    assert len(padding) < after
+    assert padding == whole[: len(padding)]
+
+
+def test_a_state_says_what_was_taken_and_not_what_was_read_ahead(source: Path) -> None:
+    with prefetch.open(_options(source)) as feed:
+        assert (feed.state_dict()["epoch"], feed.state_dict()["served"]) == (0, 0)
+        iterator = iter(feed)
+        for number in range(8):
+            assert feed.state_dict()["served"] == 4 * number
+            next(iterator)
+        assert (feed.state_dict()["epoch"], feed.state_dict()["served"]) == (1, 0)
+        assert feed.epoch == 0
+
+
+def test_after_an_abandoned_epoch_the_loaded_feed_serves_its_rest(source: Path) -> None:
+    with prefetch.open(_options(source)) as feed:
+        for batch in feed:
+            if batch.number == 2:
+                break
+        state = feed.state_dict()
+        assert state == feed.state_dict()
+    with prefetch.open(_options(source)) as feed:
+        feed.load_state_dict(state)
+        assert feed.epoch == 0
+        first = next(iter(feed))
+        assert (first.epoch, first.indices[0]) == (0, 12)
+
+
+@pytest.mark.parametrize("rng", ["counter", "caffe"])
+def test_loading_into_a_feed_that_runs_goes_back_and_ends_its_iterator(
+    source: Path, rng: str
+) -> None:
+    with prefetch.open(_options(source, rng=rng)) as feed:
+        iterator = iter(feed)
+        next(iterator)
+        state = feed.state_dict()
+        expected = _samples(next(iterator) for _ in range(3))
+        feed.load_state_dict(state)
+        with pytest.raises(prefetch.StaleIteratorError):
+            next(iterator)
+        again = iter(feed)
+        assert _samples(next(again) for _ in range(3)) == expected
+
+
+def test_a_seed_that_was_drawn_is_saved(source: Path) -> None:
+    options = _options(source, shuffle=True, seed=None)
+    with prefetch.open(options) as feed:
+        iterator = iter(feed)
+        next(iterator)
+        state = feed.state_dict()
+        rest = _samples(iterator)
+    with prefetch.open(options) as feed:
+        feed.load_state_dict(state)
+        assert _samples(feed) == rest
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 4}, "config seed: was 3, is 4"),
+        ({"shuffle": True}, "config shuffle: was False, is True"),
+        ({"phase": "test"}, "config phase: was 'train', is 'test'"),
+        ({"transform": {"crop_size": 6}}, "config transform.crop_size: was 5, is 6"),
+        ({"transform": {"mean_value": [3]}}, "config transform.mean_value"),
+        ({"subset": {"start": 1}}, "dataset records: was 31, is 30"),
+    ],
+)
+def test_another_configuration_is_refused_by_naming_the_difference(
+    source: Path, change: dict[str, Any], named: str
+) -> None:
+    with prefetch.open(_options(source)) as feed:
+        state = feed.state_dict()
+    with prefetch.open(_options(source), **change) as feed:
+        with pytest.raises(prefetch.StateError) as caught:
+            feed.load_state_dict(state)
+        assert named in str(caught.value)
+        assert len(next(iter(feed))) == 4
+
+
+def test_another_database_is_refused_and_a_moved_one_is_not(source: Path, tmp_path: Path) -> None:
+    with prefetch.open(_options(source)) as feed:
+        next(iter(feed))
+        state = feed.state_dict()
+    other = write_database(tmp_path / "other", fingerprinted_images(31, (3, 9, 9)))
+    with (
+        prefetch.open(_options(other)) as feed,
+        pytest.raises(prefetch.StateError, match="dataset first_sha256"),
+    ):
+        feed.load_state_dict(state)
+    moved = source.rename(tmp_path / "moved")
+    with prefetch.open(_options(moved)) as feed:
+        feed.load_state_dict(state)
+        assert next(iter(feed)).number == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda state: state | {"format": 2},
+        lambda state: {name: value for name, value in state.items() if name != "served"},
+        lambda state: state | {"served": -1},
+        lambda state: state | {"served": 10**9},
+        lambda state: state | {"epoch": "1"},
+        lambda state: state | {"rng": 5},
+        lambda state: state | {"dataset": None},
+        lambda _: [],
+    ],
+)
+@pytest.mark.parametrize("rng", ["counter", "caffe"])
+def test_a_damaged_state_is_refused(source: Path, damage: Any, rng: str) -> None:
+    with prefetch.open(_options(source, rng=rng)) as feed:
+        state = feed.state_dict()
+        with pytest.raises(prefetch.StateError):
+            feed.load_state_dict(damage(state))
+        assert len(next(iter(feed))) == 4
+
+
+def test_caffes_stream_is_refused_for_another_world_size(source: Path) -> None:
+    options = _options(source, rng="caffe")
+    with prefetch.open(options) as feed:
+        state = feed.state_dict()
+    with (
+        prefetch.open(options, shard={"rank": 1, "world_size": 2}) as feed,
+        pytest.raises(prefetch.StateError, match="world_size was 1, is 2"),
+    ):
+        feed.load_state_dict(state)
+
+
+def test_a_closed_feed_gives_its_state_and_takes_none(source: Path) -> None:
+    feed = prefetch.open(_options(source))
+    next(iter(feed))
+    feed.close()
+    state = feed.state_dict()
+    assert state["served"] == 4
+    with pytest.raises(prefetch.FeedClosedError):
+        feed.load_state_dict(state)

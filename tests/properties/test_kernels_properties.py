@@ -1,0 +1,256 @@
+"""The C kernels against their NumPy twin: the same bytes and the same outcomes, whatever comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefetch import _kernels, _reference
+from prefetch._datum import encode_datum
+from prefetch._reference import Recipe
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prefetch._reference import Outcome
+    from prefetch._transform import Kernels
+
+CANARY = 0xA5
+LABEL_TYPES = "bBhHiIqQefd"
+SPECIAL_FLOATS = np.array(
+    [0x00000000, 0x80000000, 0x00000001, 0x7F800000, 0xFF800000, 0x7F800001, 0x7FC12345,
+     0xFFBFFFFF, 0x33000000, 0x33000001, 0x387FC000, 0x387FE000, 0x477FEFFF, 0x477FF000],
+    np.uint32,
+).view(np.float32)  # fmt: skip
+"""Zeros, subnormals, infinities, NaNs of both kinds, and the edges of float16."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a kernel is asked: records, words, a recipe, and where the rows are to go."""
+
+    values: list[memoryview]
+    words: NDArray[np.uint32]
+    recipe: Recipe
+    sample: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    label_dtype: np.dtype[Any]
+    offset: int  # of the rows and of the labels in their blocks, in bytes
+
+
+def varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*encoded, value))
+
+
+@st.composite
+def shapes(draw: st.DrawFn, crop_size: int) -> tuple[int, int, int]:
+    """Draw (channels, height, width) with lines around the sizes at which loops change."""
+    channels = draw(st.integers(1, 5))
+    if draw(st.integers(0, 19)) == 0:
+        return channels, draw(st.integers(1, 2)), draw(st.sampled_from([1023, 1024, 1025, 2100]))
+    sides = st.integers(max(1, crop_size - 1), crop_size + 34)
+    return channels, draw(sides), draw(sides)
+
+
+@st.composite
+def float_fields(draw: st.DrawFn, values: NDArray[np.float32]) -> bytes:
+    """Draw a way of writing floats: in runs, each packed or not, with other fields in between."""
+    parts = []
+    start = 0
+    while start < values.size:
+        longest = values.size - start
+        num = longest if draw(st.booleans()) else draw(st.integers(1, longest))
+        run = values[start : start + num]
+        if draw(st.booleans()):
+            parts.append(b"\x32" + varint(4 * num) + run.tobytes())
+        else:
+            parts.append(encode_datum(floats=run))
+        if draw(st.integers(0, 3)) == 0:
+            parts.append(draw(st.sampled_from([b"\x32\x00", b"\x28\x07", b"\x4b\x08\x01\x4c"])))
+        start += num
+    return b"".join(parts)
+
+
+@st.composite
+def records(draw: st.DrawFn, shape: tuple[int, int, int], rng: np.random.Generator) -> bytes:
+    """Draw a record: mostly one that fits, of any kind; damaged now and then."""
+    channels, height, width = shape
+    num = channels * height * width
+    head = encode_datum(channels=channels, height=height, width=width)
+    kind = draw(st.sampled_from(["bytes", "bytes", "floats", "both", "encoded", "noise"]))
+    if kind == "noise":
+        return draw(st.binary(max_size=60))
+    if kind == "encoded":
+        return encode_datum(data=draw(st.binary(max_size=9)), encoded=True, label=5)
+    record = head + encode_datum(label=draw(st.integers(-(2**31), 2**31 - 1)))
+    if kind != "floats":
+        record += encode_datum(data=rng.bytes(num))
+    if kind != "bytes":
+        floats = rng.normal(scale=300, size=num).astype(np.float32)
+        places = rng.integers(0, num, min(num, 3))
+        floats[places] = rng.choice(SPECIAL_FLOATS, places.size)
+        record += draw(float_fields(floats))
+    if draw(st.integers(0, 4)) > 0:
+        return record
+    damaged = bytearray(record)
+    at = draw(st.integers(0, len(damaged) - 1))
+    match draw(st.sampled_from(["cut", "change", "head", "put"])):
+        case "cut":
+            del damaged[at:]
+        case "change":
+            damaged[at] = draw(st.integers(0, 255))
+        case "head":
+            damaged[at % len(head)] = draw(st.integers(0, 255))
+        case _:
+            damaged[at:at] = draw(st.binary(max_size=12))
+    return bytes(damaged)
+
+
+def unaligned(data: bytes, offset: int) -> memoryview:
+    """Return a view of bytes at some offset in a block, with other bytes on both sides."""
+    return memoryview(bytes(offset) + data + b"\x22\x05")[offset : offset + len(data)]
+
+
+@st.composite
+def recipes(draw: st.DrawFn, shape: tuple[int, int, int], crop_size: int, *, computes: bool) -> Any:
+    """Draw a recipe that mostly fits the records."""
+    channels = shape[0]
+    mean_value: list[float] = []
+    mean_image: NDArray[np.float32] | None = None
+    scale = [1.0]
+    finite = st.floats(-300, 300, width=32)
+    if computes:
+        scale = draw(st.sampled_from([[1.0], draw(st.lists(finite, min_size=1, max_size=1))]))
+        if draw(st.booleans()):
+            scale = draw(st.lists(finite, min_size=channels, max_size=channels))
+        match draw(st.sampled_from(["none", "one", "each", "image", "other"])):
+            case "one":
+                mean_value = [draw(finite)]
+            case "each":
+                mean_value = draw(st.lists(finite, min_size=channels, max_size=channels))
+            case "image":
+                odd = draw(st.integers(0, 9)) == 0
+                rng = np.random.default_rng(draw(st.integers(0, 9)))
+                mean_shape = (shape[0], shape[1] + odd, shape[2])
+                mean_image = rng.random(mean_shape, np.float32) * np.float32(255)
+            case "other":
+                mean_value = [1.0] * draw(st.integers(2, 6))
+    return Recipe(
+        crop_size=crop_size,
+        random_crop=draw(st.booleans()),
+        mirror=draw(st.booleans()),
+        modulo=draw(st.booleans()),
+        swap_channels=draw(st.booleans()),
+        channels_last=draw(st.booleans()),
+        mean_value=np.array(mean_value, np.float32),
+        scale=np.array(scale, np.float32),
+        mean_image=mean_image,
+    )
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> Task:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    crop_size = draw(st.one_of(st.just(0), st.integers(1, 33)))
+    shape = draw(shapes(crop_size))
+    dtype = np.dtype(draw(st.sampled_from(["f4", "f2", "u1"])))
+    recipe = draw(recipes(shape, crop_size, computes=dtype != np.uint8))
+    num = draw(st.integers(0, 4))
+    values = []
+    for _ in range(num):
+        own = draw(shapes(crop_size)) if draw(st.integers(0, 5)) == 0 else shape
+        values.append(unaligned(draw(records(own, rng)), draw(st.integers(0, 7))))
+    height, width = (crop_size, crop_size) if crop_size else shape[1:]
+    sample = (height, width, shape[0]) if recipe.channels_last else (shape[0], height, width)
+    return Task(
+        values=values,
+        words=rng.integers(0, 2**32, (2 * num, 4), dtype=np.uint32)[::2, :3],
+        recipe=recipe,
+        sample=sample,
+        dtype=dtype,
+        label_dtype=np.dtype(draw(st.sampled_from(list(LABEL_TYPES)))),
+        offset=draw(st.sampled_from([0, 1, 2, 4, 16, 64])),
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a task; `good` are the bytes of the rows that had to be filled."""
+
+    outcomes: list[Outcome]
+    labels: bytes
+    good: list[bytes]
+
+
+def block(shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> Any:
+    """Return an array inside of a block of canaries, and what has to stay of the block."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    whole = np.full(offset + size + 64, CANARY, np.uint8)
+    inner = whole[offset : offset + size].view(dtype).reshape(shape)
+    return inner, (whole[:offset], whole[offset + size :])
+
+
+def answer(kernels: Kernels, task: Task) -> Answer:
+    """Give a task to a kernel; assert that it writes nowhere else."""
+    num = len(task.values)
+    data, data_margins = block((num, *task.sample), task.dtype, task.offset)
+    labels, label_margins = block((num,), task.label_dtype, task.offset)
+    outcomes = kernels.fill(task.values, task.words, data, labels, task.recipe)
+    for margin in (*data_margins, *label_margins):
+        assert (margin == CANARY).all()
+    bad = {position for position, _, _ in outcomes}
+    good = [data[row].tobytes() for row in range(num) if row not in bad]
+    return Answer(outcomes, labels.tobytes(), good)
+
+
+@given(tasks())
+def test_both_kernels_fill_parts_alike(task: Task) -> None:
+    assert answer(_reference, task) == answer(_kernels, task)
+
+
+@given(tasks(), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_both_kernels_fill_rows_from_images_alike(task: Task, channels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    height, width = task.sample[:2] if task.recipe.channels_last else task.sample[1:]
+    larger = 3 if task.recipe.crop_size else 0
+    image = rng.integers(0, 256, (height + larger, width + larger, channels), dtype=np.uint8)
+    words = rng.integers(0, 2**32, 3, dtype=np.uint32)
+    answers = []
+    for kernels in (_reference, _kernels):
+        row, margins = block(task.sample, task.dtype, task.offset)
+        found = kernels.fill_image(image, words, row, task.recipe)
+        assert all((margin == CANARY).all() for margin in margins)
+        answers.append((found, row.tobytes() if found is None else b""))
+    assert answers[0] == answers[1]
+
+
+@given(st.binary(max_size=80), st.booleans())
+def test_both_kernels_take_any_bytes_alike(value: bytes, encoded: bool) -> None:  # noqa: FBT001 (hypothesis gives it)
+    task = Task(
+        values=[memoryview(value), memoryview(value + b"\x38\x01" * encoded)],
+        words=np.zeros((2, 3), np.uint32),
+        recipe=Recipe(
+            crop_size=0,
+            random_crop=False,
+            mirror=False,
+            modulo=False,
+            swap_channels=False,
+            channels_last=False,
+            mean_value=np.zeros(0, np.float32),
+            scale=np.ones(1, np.float32),
+            mean_image=None,
+        ),
+        sample=(1, 1, 1),
+        dtype=np.dtype(np.float32),
+        label_dtype=np.dtype(np.int64),
+        offset=0,
+    )
+    assert answer(_reference, task) == answer(_kernels, task)
