@@ -35,6 +35,7 @@ from prefetch._errors import FeedClosedError as FeedClosedError
 from prefetch._errors import LabelsNotProducedError as LabelsNotProducedError
 from prefetch._errors import PrefetchError as PrefetchError
 from prefetch._errors import PrefetchWarning as PrefetchWarning
+from prefetch._errors import QuarantineError as QuarantineError
 from prefetch._errors import RecordError as RecordError
 from prefetch._errors import SourceError as SourceError
 from prefetch._errors import StaleIteratorError as StaleIteratorError
@@ -73,6 +74,7 @@ __all__ = [
     "LabelsNotProducedError",
     "PrefetchError",
     "PrefetchWarning",
+    "QuarantineError",
     "RecordError",
     "SourceError",
     "StaleIteratorError",

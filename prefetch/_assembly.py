@@ -34,6 +34,7 @@ class Assembly:
         num_threads: Reader threads, 1 or more.
         prefetch: Batches kept ahead of the consumer, 1 or more.
         max_batches_held: Batches that the consumer may hold at a time, 1 or more.
+        stall_warning_s: Seconds of waiting for a batch before the log says why; None for never.
     """
 
     source: RecordSource
@@ -48,6 +49,7 @@ class Assembly:
     num_threads: int
     prefetch: int
     max_batches_held: int
+    stall_warning_s: float | None
 
     @property
     def most_rows(self) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from prefetch._errors import RecordError
+    from prefetch._quarantine import Quarantine
 
 logger = logging.getLogger("prefetch")
 
@@ -43,13 +44,18 @@ class BadRecords:
     Args:
         skip: Whether bad records are replaced; otherwise the first is an error.
         max_bad_records: How many different ones are replaced before that is an error.
+        quarantine: Where their bytes are kept; None for nowhere. It is closed with this object.
 
     Attributes:
         skip: As given.
+        quarantine: As given.
     """
 
-    def __init__(self, *, skip: bool, max_bad_records: int) -> None:
+    def __init__(
+        self, *, skip: bool, max_bad_records: int, quarantine: Quarantine | None = None
+    ) -> None:
         self.skip = skip
+        self.quarantine = quarantine
         self._max = max_bad_records
         self._records: set[int] = set()
         self._kinds: set[str] = set()
@@ -57,6 +63,11 @@ class BadRecords:
     def __len__(self) -> int:
         """Return how many different records were bad in the batches served."""
         return len(self._records)
+
+    def close(self) -> None:
+        """Close the quarantine, if there is one; idempotent."""
+        if self.quarantine is not None:
+            self.quarantine.close()
 
     def refuse_too_many(self, found: Sequence[BadRecord]) -> None:
         """Stop the search for a substitute when one part alone has met too many.

@@ -78,8 +78,9 @@ def _read_file(path: Path) -> YamlDocument:
     document = read_yaml(path)
     folder = path.parent.resolve()
     values = dict(document.values)
-    if "source" in values:
-        values["source"] = _anchored(values["source"], folder)
+    for name in ("source", "quarantine"):
+        if name in values:
+            values[name] = _anchored(values[name], folder)
     transform = values.get("transform")
     if isinstance(transform, dict) and "mean_file" in transform:
         values["transform"] = transform | {"mean_file": _anchored(transform["mean_file"], folder)}

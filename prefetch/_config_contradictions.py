@@ -57,6 +57,17 @@ def _in_source(config: FeedConfig) -> Iterator[Contradiction]:
             "lock true has no effect on an lmdb.Environment, which locks as it was opened; "
             "leave lock out, or give the path",
         )
+    if config.on_bad_record == "quarantine" and config.quarantine is None:
+        yield Contradiction(
+            ("on_bad_record", "quarantine"),
+            "on_bad_record quarantine needs a folder to keep the records in; name it as quarantine",
+        )
+    if config.on_bad_record != "quarantine" and config.quarantine is not None:
+        yield Contradiction(
+            ("quarantine", "on_bad_record"),
+            f"nothing goes to a quarantine with on_bad_record {config.on_bad_record}; "
+            "set on_bad_record: quarantine, or leave it out",
+        )
 
 
 def _in_order(config: FeedConfig) -> Iterator[Contradiction]:

@@ -203,17 +203,36 @@ class FeedConfig(_Options):
         default=True,
         description="Produce labels; false is what a network's layer with one top asks for.",
     )
-    on_bad_record: Literal["raise", "skip"] = Field(
+    on_bad_record: Literal["raise", "skip", "quarantine"] = Field(
         default="raise",
-        description="A record that cannot be used: raise an error, or skip to the next good one.",
+        description=(
+            "A record that cannot be used: raise an error, skip to the next good one, or skip and "
+            "keep its key and bytes in the quarantine."
+        ),
+    )
+    quarantine: OptionalPath = Field(
+        default=None,
+        description=(
+            "With on_bad_record: quarantine: folder of the LMDB that bad records go to; made when "
+            "there is one."
+        ),
     )
     max_bad_records: int = Field(
-        default=100, ge=0, description="With skip: more bad records than this are an error."
+        default=100,
+        ge=0,
+        description="With skip or quarantine: more bad records than this are an error.",
     )
     max_batches_held: int = Field(
         default=16,
         ge=1,
         description="Batches that the consumer may keep at once; one more is an error.",
+    )
+    stall_warning_s: Annotated[float, Field(gt=0)] | None = Field(
+        default=30.0,
+        description=(
+            "Seconds that the loop waits for a batch before the log says, once, what every reader "
+            "and slot is doing; null: never."
+        ),
     )
     lock: bool = Field(
         default=False,

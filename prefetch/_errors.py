@@ -14,6 +14,7 @@
         DatabaseInUseError (RuntimeError)          other code of this process holds it open
       StateError (ValueError)                    a saved state belongs to something else
       RecordError (ValueError)                   one record is bad; says which
+      QuarantineError (OSError)                  a bad record cannot be put aside
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
@@ -206,6 +207,23 @@ class TooManyBadRecordsError(PrefetchError, ValueError):
             f"the last of them: {last}"
         )
         self.last = last
+
+
+class QuarantineError(PrefetchError, OSError):
+    """Raised when a bad record cannot be written to the database it is to be put aside in.
+
+    Attributes:
+        path: Absolute path of that database.
+        reason: What the system said.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"{path}: a bad record cannot be written there: {reason}; free some space, name "
+            f"another folder as quarantine, or use on_bad_record: skip"
+        )
 
 
 class BatchesHeldError(PrefetchError, RuntimeError):

@@ -8,7 +8,7 @@ those of the place, so that the stream goes on as Caffe's would.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,19 @@ if TYPE_CHECKING:
     from prefetch._schedule import Part
     from prefetch._slot import Slot
     from prefetch._source import Records
+
+
+class _Suspect(NamedTuple):
+    """A record that cannot be used, with copies of what there is to say and keep of it."""
+
+    record: int
+    key: bytes
+    value: bytes
+    fault: Fault
+
+    @classmethod
+    def at(cls, row: int, records: Records, record: int, fault: Fault) -> _Suspect:
+        return cls(record, bytes(records.keys[row]), bytes(records.values[row]), fault)
 
 
 class Filler:
@@ -57,20 +70,21 @@ class Filler:
         """
         planned = _planned(slot)
         with self._records(slot, slice(0, 1)) as records:
-            found = self._transformer.sample_shape(records.values[0])
-            key = bytes(records.keys[0])
-        if not isinstance(found, Fault):
-            return found
+            found = self._look(records, int(planned.records[0]))
         bad: list[BadRecord] = []  # fill() meets them again; there they count
-        self._refuse(bad, found, int(planned.records[0]), key, planned)
-        for record in self._substitutes(planned, 0):
+        substitutes = self._substitutes(planned, 0)
+        while isinstance(found, _Suspect):
+            self._refuse(bad, found, planned)
+            record = next(substitutes, None)
+            if record is None:
+                raise self._all_bad(bad)
             with self._fetched(np.array([record])) as records:
-                found = self._transformer.sample_shape(records.values[0])
-                key = bytes(records.keys[0])
-            if not isinstance(found, Fault):
-                return found
-            self._refuse(bad, found, record, key, planned)
-        raise self._all_bad(bad)
+                found = self._look(records, record)
+        return found
+
+    def _look(self, records: Records, record: int) -> tuple[int, ...] | _Suspect:
+        found = self._transformer.sample_shape(records.values[0])
+        return _Suspect.at(0, records, record, found) if isinstance(found, Fault) else found
 
     def fill(self, part: Part) -> None:
         """Fill the part's rows, labels, indices and keys, and list its bad records.
@@ -86,15 +100,20 @@ class Filler:
         with self._records(slot, rows) as records:
             faults = self._write(slot, rows, records, slot.words[rows])
             keys = PackedKeys.pack(records.keys)
+            suspects = {
+                fault.position: _Suspect.at(
+                    fault.position,
+                    records,
+                    int(_planned(slot).records[part.start + fault.position]),
+                    fault,
+                )
+                for fault in faults
+            }
         self._source.check()
-        bad: list[BadRecord] = []
-        slot.bad[part.number] = bad
-        for fault in sorted(faults, key=lambda fault: fault.position):
-            bad_key = keys.unpack()[fault.position]
-            position = part.start + fault.position
-            keys = keys.replace(
-                fault.position, self._substitute(slot, position, fault, bad_key, bad)
-            )
+        bad = slot.bad[part.number] = []
+        for row in sorted(suspects):
+            key = self._substitute(slot, part.start + row, suspects[row], bad)
+            keys = keys.replace(row, key)
         slot.keys[part.number] = keys
 
     def _write(
@@ -105,22 +124,22 @@ class Filler:
         return self._transformer.fill(records.values, words, slot.data[rows], labels)
 
     def _substitute(
-        self, slot: Slot, position: int, fault: Fault, key: bytes, bad: list[BadRecord]
+        self, slot: Slot, position: int, suspect: _Suspect, bad: list[BadRecord]
     ) -> bytes:
         """Put the next good record in the place of a bad one; return its key."""
         planned = _planned(slot)
         assert slot.indices is not None
         row = slice(position, position + 1)
-        self._refuse(bad, fault, int(planned.records[position]), key, planned)
+        self._refuse(bad, suspect, planned)
         for record in self._substitutes(planned, position):
             with self._fetched(np.array([record])) as records:
                 faults = self._write(slot, row, records, self._words(slot, position, record))
-                key = bytes(records.keys[0])
-            self._source.check()
-            if not faults:
-                slot.indices[position] = record
-                return key
-            self._refuse(bad, faults[0], record, key, planned)
+                if not faults:
+                    self._source.check()
+                    slot.indices[position] = record
+                    return bytes(records.keys[0])
+                suspect = _Suspect.at(0, records, record, faults[0])
+            self._refuse(bad, suspect, planned)
         raise self._all_bad(bad)
 
     def _substitutes(self, planned: PlannedBatch, position: int) -> Iterator[int]:
@@ -156,24 +175,26 @@ class Filler:
         finally:
             records.release()
 
-    def _refuse(
-        self, bad: list[BadRecord], fault: Fault, record: int, key: bytes, planned: PlannedBatch
-    ) -> None:
+    def _refuse(self, bad: list[BadRecord], suspect: _Suspect, planned: PlannedBatch) -> None:
         """Add to the bad records; raises unless this one is to be replaced."""
         self._source.check()  # bytes of a changed database prove nothing
-        database, index, _ = self._source.describe(record)
+        database, index, _ = self._source.describe(suspect.record)
+        fault = suspect.fault
         error = RecordError(
             fault.message(),
             database=database,
             record=index,
-            key=key,
+            key=suspect.key,
             batch=planned.number,
             stage=fault.stage,
         )
-        if not self._assembly.bad_records.skip:
+        policy = self._assembly.bad_records
+        if not policy.skip:
             raise error
-        bad.append(BadRecord(record, fault.reason.name, error))
-        self._assembly.bad_records.refuse_too_many(bad)
+        bad.append(BadRecord(suspect.record, fault.reason.name, error))
+        policy.refuse_too_many(bad)
+        if policy.quarantine is not None:
+            policy.quarantine.keep(suspect.record, suspect.key, suspect.value)
 
     def _all_bad(self, bad: list[BadRecord]) -> TooManyBadRecordsError:
         num = self._assembly.order.num_records

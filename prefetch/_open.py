@@ -20,6 +20,7 @@ from prefetch._feed import Feed
 from prefetch._mean import load_mean
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
+from prefetch._quarantine import Quarantine
 from prefetch._source import RecordSource
 from prefetch._state import Identity, Position
 from prefetch._transform import Transform
@@ -170,7 +171,9 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             identity=identity,
             transform=transform,
             bad_records=BadRecords(
-                skip=config.on_bad_record == "skip", max_bad_records=config.max_bad_records
+                skip=config.on_bad_record != "raise",
+                max_bad_records=config.max_bad_records,
+                quarantine=None if config.quarantine is None else Quarantine(config.quarantine),
             ),
             device=device,
             owns_device=owns_device,
@@ -178,6 +181,7 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             num_threads=_num_threads(config.threads, source),
             prefetch=config.prefetch,
             max_batches_held=config.max_batches_held,
+            stall_warning_s=config.stall_warning_s,
         )
         undo.pop_all()
         return Prefetcher(assembly)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
+import logging
 import os
 import threading
 import time
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from prefetch._batch import Batch
     from prefetch._source import Walker
 
+
+logger = logging.getLogger("prefetch")
 
 _live: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
 
@@ -86,6 +89,7 @@ class Prefetcher:
         self._stopping = False
         self._cleaned_up = False
         self._failure: BaseException | None = None
+        self._told_of_stall = False
         self._batches = 0
         self._samples = 0
         self._waits = 0
@@ -213,7 +217,7 @@ class Prefetcher:
             began = self._clock()
             try:
                 while (slot := self._poll(claim)) is None:
-                    self._news.wait()
+                    self._wait_and_tell()
                 return slot
             finally:
                 self._waits += 1
@@ -253,6 +257,30 @@ class Prefetcher:
         finally:
             with self._lock:
                 self._async_waiters.discard(waiter)
+
+    def _wait_and_tell(self) -> None:
+        """Wait for news; log, once, what everybody is doing if there is none for too long."""
+        if self._told_of_stall or self.assembly.stall_warning_s is None:
+            self._news.wait()
+            return
+        if not self._news.wait(self.assembly.stall_warning_s):
+            self._told_of_stall = True
+            report = self._stall_report()
+            self._lock.release()  # a log handler may do anything
+            try:
+                logger.warning("%s", report)
+            finally:
+                self._lock.acquire()
+
+    def _stall_report(self) -> str:
+        """Say what every reader and slot is doing; with the lock."""
+        lines = [
+            f"next() has waited {self.assembly.stall_warning_s} s for batch "
+            f"{self._delivery.serving} of the feed:"
+        ]
+        lines += [f"{reader.name}: {reader.doing}" for reader in self._readers]
+        lines += [repr(slot) for slot in self._ring.slots]
+        return "\n  ".join(lines)
 
     def _poll(self, claim: Claim) -> Slot | None:
         """Take the claim's next slot, None if it is not ready; with the lock, never waits."""
@@ -384,6 +412,7 @@ class Prefetcher:
         if self._walker is not None:
             self._walker.close()
         self.assembly.source.close()
+        self.assembly.bad_records.close()
         if self.assembly.owns_device:
             self.assembly.device.close()
         _live.discard(self)

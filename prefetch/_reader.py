@@ -32,6 +32,9 @@ class Reader(threading.Thread):
         prefetcher: Where the work comes from and goes to.
         number: Which of the readers this is, for the thread's name.
         clock: Seconds from some fixed point.
+
+    Attributes:
+        doing: What it does at the moment, in words.
     """
 
     def __init__(self, prefetcher: Prefetcher, number: int, *, clock: Callable[[], float]) -> None:
@@ -39,6 +42,7 @@ class Reader(threading.Thread):
         self._prefetcher = prefetcher
         self._assembly = prefetcher.assembly
         self._clock = clock
+        self.doing = "starting"
 
     def run(self) -> None:
         """Work until the prefetcher has nothing more to do."""
@@ -50,7 +54,7 @@ class Reader(threading.Thread):
                     stack.callback(stream.close)
                 filler = Filler(self._assembly)
                 stack.callback(filler.close)
-                while (job := self._prefetcher.next_job()) is not None:
+                while (job := self._next_job()) is not None:
                     began = self._clock()
                     self._work(job, filler, stream)
                     del job  # an idle reader keeps no slot alive
@@ -58,12 +62,19 @@ class Reader(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
             self._prefetcher.reader_failed(error)
         finally:
+            self.doing = "ended"
             self._prefetcher.reader_ended()
 
+    def _next_job(self) -> Opening | Part | None:
+        self.doing = "waiting for work"
+        return self._prefetcher.next_job()
+
     def _work(self, job: Opening | Part, filler: Filler, stream: Stream | None) -> None:
+        self.doing = f"opening slot {job.slot.number}"
         part = self._open(job.slot, filler) if isinstance(job, Opening) else job
         if part is None:
             return
+        self.doing = f"filling places {part.start} to {part.stop - 1} of slot {part.slot.number}"
         failure: BaseException | None = None
         try:
             filler.fill(part)
@@ -89,6 +100,7 @@ class Reader(threading.Thread):
 
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None
+        self.doing = f"pushing slot {slot.number}"
         failure: BaseException | None = None
         try:
             slot.push(stream)

@@ -144,6 +144,12 @@ class Slot:
         self.label_blob: Blob | None = None
         self.lease: Lease | None = None
 
+    def __repr__(self) -> str:
+        planned = self.planned
+        batch = "" if planned is None else f" epoch {planned.epoch} batch {planned.number}"
+        parts = f" {self.parts_done} of {self.num_parts} parts" if self.num_parts else ""
+        return f"<Slot {self.number} {self.state.value}{batch}{parts}>"
+
     @property
     def size(self) -> int:
         """N, the number of places in the batch."""

@@ -34,6 +34,8 @@ _FREE = {
     "device",
     "batch_size",
     "max_batches_held",
+    "quarantine",
+    "stall_warning_s",
     "shard.rank",
     "shard.world_size",
     "transform.where",

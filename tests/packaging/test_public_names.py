@@ -25,7 +25,7 @@ _PUBLIC = {
         CorruptDatabaseError
         DatabaseChangedError DatabaseInUseError DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
-        FeedStats LabelsNotProducedError PrefetchError PrefetchWarning RecordError SourceError
+        FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError SourceError
         StaleIteratorError StateError TooManyBadRecordsError UnsupportedSourceError open open_prototxt
     """,
     "prefetch.caffe": """

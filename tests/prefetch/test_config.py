@@ -67,8 +67,10 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         "label_dtype": "int64",
         "labels": True,
         "on_bad_record": "raise",
+        "quarantine": None,
         "max_bad_records": 100,
         "max_batches_held": 16,
+        "stall_warning_s": 30.0,
         "lock": False,
     }
 
@@ -310,7 +312,11 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
                 "found 'int' (text); did you mean int64?"
             ),
         ),
-        ("on_bad_record", "quarantine", "expected one of raise, skip; found 'quarantine' (text)"),
+        (
+            "on_bad_record",
+            "ignore",
+            "expected one of raise, skip, quarantine; found 'ignore' (text)",
+        ),
         ("max_bad_records", -1, "expected 0 or more, found -1"),
         ("max_batches_held", 0, "expected 1 or more, found 0"),
         ("source", "", "expected the path of a file or folder, found '' (text)"),

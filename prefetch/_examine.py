@@ -1,0 +1,134 @@
+"""One record looked at for its own sake: what kind it is, its shape and label, what is wrong.
+
+A feed asks whether a record fits a batch; a survey of a database, or a picture of it, takes each
+record as it comes. What counts as bad is what a feed without options would refuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefetch._datum import DatumError, parse_datum
+from prefetch._decode import ImageDecoder
+from prefetch._faults import BadRecordError, Fault, Reason
+from prefetch._reference import image_bytes, raw_pixels
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from prefetch._datum import DatumView
+
+    Shape: TypeAlias = tuple[int, int, int]
+
+RAW = "raw"
+FLOAT = "float"
+DAMAGED = "damaged"
+UNKNOWN_IMAGE = "encoded"
+
+_SIGNATURES = (
+    ("jpeg", b"\xff\xd8\xff"),
+    ("png", b"\x89PNG\r\n\x1a\n"),
+    ("gif", b"GIF8"),
+    ("bmp", b"BM"),
+    ("tiff", b"II*\0"),
+    ("tiff", b"MM\0*"),
+    ("jpeg2000", b"\0\0\0\x0cjP  "),
+    *(("pnm", b"P%d" % number) for number in range(1, 7)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one record is.
+
+    Attributes:
+        kind: ``raw``, ``float``, an image format such as ``jpeg``, ``encoded`` for an image of an
+            unknown format, or ``damaged`` where the bytes are no Datum.
+        shape: (channels, height, width); None where it is not known without decoding.
+        label: As stored; None where the bytes are no Datum.
+        fault: What is wrong with it; None where nothing was found.
+        decoded: Whether an image file was decoded for it.
+    """
+
+    kind: str
+    shape: Shape | None
+    label: int | None
+    fault: Fault | None = None
+    decoded: bool = False
+
+
+class Examiner:
+    """Looks at records, one at a time; not thread-safe."""
+
+    def __init__(self) -> None:
+        self._decoder = ImageDecoder()
+
+    def examine(self, value: memoryview, *, decode: bool) -> Finding:
+        """Look at a record.
+
+        Args:
+            value: The bytes of a Datum.
+            decode: Whether to decode an image file. Otherwise only its first bytes are read, and
+                of a JPEG its header; pixels of raw records are never read.
+        """
+        try:
+            datum = parse_datum(value)
+        except DatumError as bad:
+            return Finding(DAMAGED, None, None, Fault(0, Reason(bad.reason), bad.numbers))
+        kind = kind_of(datum)
+        decode = decode and datum.encoded
+        shape: Shape | None = None
+        try:
+            if not datum.encoded:
+                channels, height, width = raw_pixels(datum, np.dtype(np.float32)).shape
+                shape = channels, height, width
+            elif decode:
+                height, width, channels = self._decoder.decode(image_bytes(datum)).shape
+                shape = channels, height, width
+            elif image_bytes(datum) and kind == "jpeg":
+                height, width, channels = self._decoder.shape(image_bytes(datum))
+                shape = channels, height, width
+        except BadRecordError as bad:
+            return Finding(kind, None, datum.label, bad.at(0), decode)
+        return Finding(kind, shape, datum.label, None, decode)
+
+    def pixels(self, value: memoryview) -> NDArray[Any]:
+        """Return a copy of a record's pixels.
+
+        Returns:
+            uint8 or float32 (channels, height, width), channels as stored, or blue first where an
+            image file was decoded. A raw record that looks like height x width x channels is taken
+            for that.
+
+        Raises:
+            BadRecordError: The record has none.
+        """
+        try:
+            datum = parse_datum(value)
+        except DatumError as bad:
+            raise BadRecordError(Reason(bad.reason), bad.numbers) from None
+        if datum.encoded:
+            decoded = self._decoder.decode(image_bytes(datum))
+            return np.ascontiguousarray(decoded.transpose(2, 0, 1))
+        try:
+            return raw_pixels(datum, np.dtype(np.float32)).copy()
+        except BadRecordError as bad:
+            if bad.reason != Reason.LOOKS_HWC or datum.data is None:
+                raise
+            rows = datum.channels, datum.height, datum.width
+            return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1).copy()
+
+
+def kind_of(datum: DatumView) -> str:
+    """Return the kind of a record, by its first bytes where it is an image file."""
+    if not datum.encoded:
+        return RAW if datum.data or not datum.floats.size else FLOAT
+    head = bytes((datum.data or b"")[:12])
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        return "webp"
+    return next((name for name, first in _SIGNATURES if head.startswith(first)), UNKNOWN_IMAGE)

@@ -1,0 +1,101 @@
+"""Counts of what many records are; two of them add up, so that threads count for themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from prefetch._examine import Finding, Shape
+    from prefetch._faults import Fault, Reason
+
+_KEYS_KEPT: Final = 5
+
+
+@dataclass(slots=True)
+class FaultTally:
+    """Bad records of one reason.
+
+    Attributes:
+        fault: The first one's fault.
+        count: How many there are.
+        keys: Keys of the first few.
+    """
+
+    fault: Fault
+    count: int = 0
+    keys: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of findings.
+
+    Attributes:
+        num_examined: Records counted.
+        num_decoded: Images among them that were decoded.
+        kinds: How many of each kind.
+        shapes: How many of each (channels, height, width).
+        labels: How many of each label.
+        examples: Key of one record of each shape.
+        faults: The bad records, by reason.
+        key_bytes: Sum of the keys' sizes.
+        value_bytes: Sum of the values' sizes.
+        smallest: Size of the smallest value; 0 where nothing was counted.
+        largest: Size of the largest value.
+    """
+
+    num_examined: int = 0
+    num_decoded: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    shapes: Counter[Shape] = field(default_factory=Counter)
+    labels: Counter[int] = field(default_factory=Counter)
+    examples: dict[Shape, bytes] = field(default_factory=dict)
+    faults: dict[Reason, FaultTally] = field(default_factory=dict)
+    key_bytes: int = 0
+    value_bytes: int = 0
+    smallest: int = 0
+    largest: int = 0
+
+    def count(self, key: memoryview, value: memoryview, finding: Finding) -> None:
+        """Count one record."""
+        size = len(value)
+        self.smallest = min(self.smallest, size) if self.num_examined else size
+        self.largest = max(self.largest, size)
+        self.key_bytes += len(key)
+        self.value_bytes += size
+        self.num_examined += 1
+        self.num_decoded += finding.decoded
+        self.kinds[finding.kind] += 1
+        if finding.label is not None:
+            self.labels[finding.label] += 1
+        if finding.shape is not None:
+            self.shapes[finding.shape] += 1
+            if finding.shape not in self.examples:
+                self.examples[finding.shape] = bytes(key)
+        if finding.fault is not None:
+            bad = self.faults.setdefault(finding.fault.reason, FaultTally(finding.fault))
+            bad.count += 1
+            if len(bad.keys) < _KEYS_KEPT:
+                bad.keys.append(bytes(key))
+
+    def add(self, later: Tally) -> None:
+        """Count what another one has counted of later records."""
+        if self.num_examined and later.num_examined:
+            self.smallest = min(self.smallest, later.smallest)
+        elif later.num_examined:
+            self.smallest = later.smallest
+        self.largest = max(self.largest, later.largest)
+        self.key_bytes += later.key_bytes
+        self.value_bytes += later.value_bytes
+        self.num_examined += later.num_examined
+        self.num_decoded += later.num_decoded
+        self.kinds.update(later.kinds)
+        self.shapes.update(later.shapes)
+        self.labels.update(later.labels)
+        self.examples = later.examples | self.examples
+        for reason, theirs in later.faults.items():
+            ours = self.faults.setdefault(reason, FaultTally(theirs.fault))
+            ours.count += theirs.count
+            ours.keys += theirs.keys[: _KEYS_KEPT - len(ours.keys)]

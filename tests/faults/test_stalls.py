@@ -1,0 +1,52 @@
+"""A wait that lasts too long says, once, what every reader and slot is doing."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import prefetch
+from memory import open_device
+from memory.testing import hold
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_stall_is_reported_once_with_readers_and_slots(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(40))
+    device = open_device("simulated")
+    stream = device.make_stream("consumer")
+    with (
+        prefetch.open(
+            {
+                "source": source,
+                "batch_size": 4,
+                "prefetch": 1,
+                "threads": 2,
+                "stall_warning_s": 0.05,
+            },
+            device=device,
+        ) as feed,
+        device.use_stream(stream),
+    ):
+        iterator = iter(feed)
+        with hold(stream) as held:
+            for _ in range(2):
+                next(iterator).release()  # the consumer's stream may still read both slots
+            threading.Timer(0.3, held.release).start()
+            assert next(iterator).number == 2
+        for batch in iterator:
+            batch.release()
+    stalls = [record.message for record in caplog.records if "has waited" in record.message]
+    assert len(stalls) == 1
+    assert "ringfeed-reader-0: waiting for work" in stalls[0]
+    assert "<Slot 0 draining>" in stalls[0]
+    assert "<Slot 1 draining>" in stalls[0]
+    stream.close()
+    device.close()
