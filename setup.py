@@ -11,6 +11,7 @@ from setuptools.command.build_ext import build_ext
 _NATIVE = "prefetch/_native"
 _SOURCES = (
     "module.c",
+    "arguments.c",
     "part.c",
     "datum.c",
     "check.c",
@@ -19,7 +20,7 @@ _SOURCES = (
     "loops_baseline.c",
     "loops_avx2.c",
 )
-_HEADERS = ("kernels.h", "window.h", "loops.h", "vectors.h")
+_HEADERS = ("arguments.h", "kernels.h", "window.h", "loops.h", "vectors.h")
 
 # One rounding an operation: results are Caffe's to the bit. The last flag of a kind wins, so these
 # also win over the flags that the interpreter was built with.

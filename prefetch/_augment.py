@@ -88,6 +88,18 @@ def reduce_words(
     return reduced.astype(np.int64)
 
 
+class NoAugmentation:
+    """Words for a transformation that draws none: all 0, and free."""
+
+    def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
+        """Return zeros.
+
+        Returns:
+            uint32, shape (n, 3).
+        """
+        return np.zeros((len(planned.records), _COLUMNS), np.uint32)
+
+
 @dataclass(frozen=True, slots=True)
 class CounterAugmentation:
     """Words keyed by (seed, epoch, record), from Philox4x32-10.

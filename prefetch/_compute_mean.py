@@ -16,6 +16,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -183,7 +184,7 @@ class _Total:
         self.pixels: NDArray[Any] = np.zeros(size, np.float64 if exact else np.float32)
         num_shares = max(1, min(num_threads, size // _SHARE_PIXELS))
         bounds = [size * share // num_shares for share in range(num_shares + 1)]
-        self._shares = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+        self._shares = [slice(*pair) for pair in pairwise(bounds)]
         self._under_way: list[Future[None]] = []
         self._records: Records | None = None
 

@@ -150,6 +150,11 @@ class Delivery:
         self._taken_from_epoch = True
         return slot
 
+    def put_back(self, slot: Slot) -> None:
+        """Undo the last `take`: LEASED -> READY; the consumer could not be given the batch."""
+        self.serving -= 1
+        self.add(slot)
+
     def abandon(self) -> None:
         """Drop everything that is ready."""
         for slot in self._ready.values():
@@ -191,6 +196,9 @@ def hand_over(slot: Slot) -> Batch:
 
     The consumer's current stream is made to wait for the copies; the host does not wait. Called
     without the lock: the slot is nobody else's until its lease is gone.
+
+    Raises:
+        DeviceError: The consumer's stream takes no more work; the slot is as it was.
     """
     planned, lease, blob = slot.planned, slot.lease, slot.data_blob
     assert planned is not None
@@ -211,7 +219,6 @@ def hand_over(slot: Slot) -> Batch:
         slot.note_use(stream)
         for event in slot.events:
             stream.wait(event)
-    news = slot.news
+    log(slot.news)
     slot.forget()
-    log(news)
     return batch

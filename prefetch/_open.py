@@ -12,7 +12,7 @@ import numpy as np
 
 from memory import open_device
 from prefetch._assembly import Assembly
-from prefetch._augment import CaffeAugmentation, CounterAugmentation
+from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
 from prefetch._bad_records import BadRecords
 from prefetch._datum import DatumError, parse_datum
 from prefetch._errors import ConfigError, ConfigFault, StateError
@@ -221,7 +221,8 @@ def _transform(options: TransformConfig, *, phase: str, rng: str) -> Transform:
 
 def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> Augmentation:
     if config.rng == "counter":
-        return CounterAugmentation(position.seed)
+        draws = transform.words_per_record > 0
+        return CounterAugmentation(position.seed) if draws else NoAugmentation()
     mirror, crop = transform.draws_mirror, transform.draws_crop
     try:
         return CaffeAugmentation(position.seed, mirror=mirror, crop=crop, state=position.rng)

@@ -207,7 +207,19 @@ class Prefetcher:
         except BatchesHeldError:
             gc.collect()  # a reference cycle may be all that holds them
             slot = self._wait_for(claim)
-        return hand_over(slot)
+        return self._hand_over(slot)
+
+    def _hand_over(self, slot: Slot) -> Batch:
+        """Make the batch of a slot just taken; where that fails, the consumer has not taken it."""
+        try:
+            return hand_over(slot)
+        except BaseException:
+            with self._lock:
+                if slot.planned is not None:  # else Ctrl-C came when the batch was made already
+                    self._batches -= 1
+                    self._samples -= slot.size
+                    self._delivery.put_back(slot)
+            raise
 
     def _wait_for(self, claim: Claim) -> Slot:
         with self._lock:
@@ -243,7 +255,7 @@ class Prefetcher:
             with self._lock:
                 self._waits += 1
                 self._wait_s += self._clock() - began
-        return hand_over(slot)
+        return self._hand_over(slot)
 
     def _wait_for_news(self) -> asyncio.Future[None]:
         """Return a future that the next `_notify` resolves; with the lock."""

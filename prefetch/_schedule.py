@@ -50,7 +50,7 @@ class Schedule:
 
     Attributes:
         num_idle: Readers that wait on the ring's inbox.
-        over: Whether no further slot is opened: something has gone wrong.
+        over: Whether no further slot is opened: a reader cannot work.
     """
 
     def __init__(self, ring: Ring, order: Order, *, num_threads: int) -> None:
@@ -60,6 +60,7 @@ class Schedule:
         self._filling: list[Slot] = []
         self._next_sequence = 0
         self._opening = False
+        self._failed = -1  # the last failed batch that is still wanted: none is opened behind it
         self.num_idle = 0
         self.over = False
 
@@ -124,7 +125,7 @@ class Schedule:
         """Take a slot off the schedule: its batch is ready, or has failed."""
         self._filling.remove(slot)
         if slot.failure is not None:
-            self.over = True
+            self._failed = max(self._failed, slot.sequence)
 
     def retire(self, slot: Slot) -> None:
         """Take off a slot whose batch nobody wants; it comes back through the inbox."""
@@ -134,6 +135,8 @@ class Schedule:
     def skip_to(self, sequence: int) -> None:
         """Give up every batch before ``sequence`` and go on with that one."""
         self._next_sequence = max(self._next_sequence, sequence)
+        if self._failed < sequence:
+            self._failed = -1
         for slot in [slot for slot in self._filling if slot.sequence < sequence]:
             slot.discarded = True
             # Otherwise whoever opens it, fills its last part or uploads it finds out.
@@ -151,7 +154,7 @@ class Schedule:
             self.retire(slot)
 
     def _can_open(self) -> bool:
-        if self._opening or self.over or not self._ring.num_free:
+        if self._opening or self.over or self._failed >= 0 or not self._ring.num_free:
             return False
         last = self._order.num_batches
         return last is None or self._next_sequence < last

@@ -29,7 +29,7 @@ from prefetch._snapshot import Snapshot
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,9 +71,16 @@ def record_sheet(
         database.snapshot.check()
         heading = database.path
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
-    order = "blue, green, red" if blue_first else "red, green, blue"
-    note = f"{which} of {total} records as stored; three channels shown as {order}"
+    note = f"{which} of {total} records as stored{_colours(tiles, blue_first=blue_first)}"
     return contact_sheet(tiles, heading=heading, notes=[note], blue_first=blue_first)
+
+
+def _colours(tiles: Sequence[Tile], *, blue_first: bool) -> str:
+    """Say what is taken for which colour, where there are any."""
+    if not any(tile.pixels is not None and len(tile.pixels) in {3, 4} for tile in tiles):
+        return ""
+    order = "blue, green, red" if blue_first else "red, green, blue"
+    return f"; the first three channels are shown as {order}"
 
 
 def _record_tile(key: bytes, value: memoryview) -> Tile:
@@ -167,7 +174,7 @@ def _fixed(config: FeedConfig) -> FeedConfig:
     }
     if config.seed is None:
         options["seed"] = secrets.randbits(32)
-    if getattr(config, "quarantine", None) is not None:
+    if config.quarantine is not None:
         options |= {"quarantine": None, "on_bad_record": "skip"}
     return load_config(config, **options)
 
@@ -228,10 +235,6 @@ def batch_sheet(
         f"values {view.least:.4g} to {view.most:.4g}, mean {view.mean:.4g}, "
         f"standard deviation {view.deviation:.4g}"
     )
-    order = "blue, green, red" if blue_first else "red, green, blue"
-    pictured = f"shown before mean and scale; three channels as {order}"
-    if len(view.images) < len(view.keys):
-        pictured = f"the first {len(view.images)} are {pictured}"
     tiles = [
         Tile(
             image,
@@ -240,6 +243,8 @@ def batch_sheet(
         )
         for row, image in enumerate(view.images)
     ]
+    which = "" if len(tiles) == len(view.keys) else f"the first {len(tiles)} "
+    pictured = f"{which}shown before mean and scale{_colours(tiles, blue_first=blue_first)}"
     return contact_sheet(
         tiles, heading=heading, notes=[*notes, numbers, pictured], blue_first=blue_first
     )

@@ -214,6 +214,14 @@ def test_large_uint8_records_are_copied_whole_wherever_they_go(size: int, offset
     assert (block[offset + size :] == 0xA5).all()
 
 
+def test_a_large_uint8_image_that_keeps_its_layout_is_copied_whole() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
+    recipe = Transform(train=False, dtype=np.dtype(np.uint8), layout="nhwc").recipe
+    row = np.zeros_like(image)
+    assert _kernels.fill_image(image, np.zeros(3, np.uint32), row, recipe) is None
+    assert np.array_equal(row, image)
+
+
 def test_float16_is_numpys_at_every_exponent_and_every_edge() -> None:
     high = np.arange(2**16, dtype=np.uint32) << 16
     low = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x7FFF, 0x8000, 0xFFFF])

@@ -486,6 +486,33 @@ def test_nothing_refers_to_the_records_afterwards() -> None:
         view.release()  # raises BufferError where anything still exports it
 
 
+def test_an_image_decoded_for_its_shape_is_not_decoded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[int] = []
+    decode = cv2.imdecode
+    monkeypatch.setattr(cv2, "imdecode", lambda data, flag: decoded.append(1) or decode(data, flag))
+    transformer = RecordTransformer(Transform(train=False))
+    values = [encoded(UNIQUE.transpose(1, 2, 0)), encoded(255 - UNIQUE.transpose(1, 2, 0))]
+    data = np.zeros((2, 3, 4, 5), np.float32)
+    for _ in range(2):
+        assert transformer.sample_shape(memoryview(values[0])) == (3, 4, 5)
+        assert transformer.fill([memoryview(v) for v in values], no_words(2), data, None) == []
+        assert np.array_equal(data, [UNIQUE, 255 - UNIQUE])
+    assert len(decoded) == 4  # two a batch
+
+
+def test_another_image_in_the_place_of_the_one_decoded_for_its_shape_is_decoded() -> None:
+    transformer = RecordTransformer(Transform(train=False))
+    block = bytearray(encoded(UNIQUE.transpose(1, 2, 0), ".bmp"))
+    view = memoryview(block)
+    assert transformer.sample_shape(view) == (3, 4, 5)
+    block[:] = encoded(255 - UNIQUE.transpose(1, 2, 0), ".bmp")  # as where the database changed
+    data = np.zeros((1, 3, 4, 5), np.float32)
+    assert transformer.fill([view], no_words(1), data, None) == []
+    assert np.array_equal(data[0], 255 - UNIQUE)
+
+
 def test_the_kernels_are_asked_for_the_part_and_then_for_each_decoded_image() -> None:
     asked: list[str] = []
 

@@ -1,0 +1,116 @@
+"""Whether a configuration works: opened, one batch read, and what it resolved to and takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prefetch._config import load_config
+from prefetch._errors import EmptyDatabaseError, LabelsNotProducedError
+from prefetch._open import open as open_feed
+
+if TYPE_CHECKING:
+    from prefetch._config import FeedConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What a feed does with a configuration. Sizes are in bytes, times in seconds.
+
+    Attributes:
+        sources: Absolute paths of the databases.
+        num_records: Records served in an epoch, of all ranks together.
+        phase: train or test.
+        batches_per_epoch: This rank's; None for an endless stream.
+        data_shape: Shape of the first batch's data.
+        data_dtype: Type of its values.
+        label_dtype: Type of its labels; None where the feed makes none.
+        least: Smallest value of the first batch.
+        most: Largest value of it.
+        mean: Mean of its values.
+        first_keys: The first few keys of it.
+        device: Name of the device, after ``auto`` was resolved.
+        threads: Reader threads, after ``auto`` was resolved.
+        slots: Batches that the ring has room for: those kept ahead, and the one in use.
+        host_bytes: Host memory of the whole ring.
+        device_bytes: Device memory of the whole ring.
+        most_host_bytes: Host memory where the consumer holds as many batches as it may.
+        first_batch_s: From opening to the first batch.
+    """
+
+    sources: tuple[str, ...]
+    num_records: int
+    phase: str
+    batches_per_epoch: int | None
+    data_shape: tuple[int, ...]
+    data_dtype: str
+    label_dtype: str | None
+    least: float
+    most: float
+    mean: float
+    first_keys: tuple[bytes, ...]
+    device: str
+    threads: int
+    slots: int
+    host_bytes: int
+    device_bytes: int
+    most_host_bytes: int
+    first_batch_s: float
+
+
+def check_config(config: FeedConfig) -> CheckReport:
+    """Open a feed and read one batch; blocks until it is there.
+
+    A bad record is put into no quarantine; with ``on_bad_record: quarantine`` it is skipped.
+
+    Raises:
+        PrefetchError: What is wrong, as opening and reading the feed would say it.
+        SyncedMemoryError: The device is not there, or its memory does not suffice.
+    """
+    if config.quarantine is not None:
+        config = load_config(config, quarantine=None, on_bad_record="skip")
+    began = time.perf_counter()
+    with open_feed(config) as feed:
+        batch = next(iter(feed), None)
+        if batch is None:
+            raise EmptyDatabaseError(
+                str(config.source[0]),
+                f"an epoch of {feed.num_records} records has no batch of batch_size "
+                f"{config.batch_size}; lower it, or use last_batch: partial",
+            )
+        first_batch_s = time.perf_counter() - began
+        stats = feed.stats()
+        values = batch.data.numpy(writable=False)
+        nbytes = batch.data.nbytes
+        label_dtype = None
+        try:
+            label_dtype = str(batch.label.dtype)
+            nbytes += batch.label.nbytes
+        except LabelsNotProducedError:
+            pass
+        # A slot has room for a whole batch, even where the first one is an epoch's short last.
+        slot_bytes = nbytes // len(batch) * max(config.batch_size, len(batch))
+        has_device_memory = feed.device.has_device_memory
+        return CheckReport(
+            sources=tuple(str(source) for source in config.source),
+            num_records=feed.num_records,
+            phase=config.phase,
+            batches_per_epoch=None if config.last_batch == "wrap" else len(feed),
+            data_shape=batch.data.shape,
+            data_dtype=str(batch.data.dtype),
+            label_dtype=label_dtype,
+            least=float(values.min()),
+            most=float(values.max()),
+            mean=float(values.mean(dtype=np.float64)),
+            first_keys=tuple(batch.keys[:3]),
+            device=stats.device,
+            threads=stats.threads,
+            slots=stats.slots,
+            host_bytes=stats.slots * slot_bytes,
+            device_bytes=stats.slots * slot_bytes if has_device_memory else 0,
+            most_host_bytes=(config.prefetch + config.max_batches_held) * slot_bytes,
+            first_batch_s=first_batch_s,
+        )

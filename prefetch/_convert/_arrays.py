@@ -1,0 +1,96 @@
+"""Images that are in arrays already: NumPy's files, MNIST's and CIFAR's."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefetch._convert._errors import InputError
+from prefetch._convert._examples import Example
+from prefetch._datum import encode_datum
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class ArrayExamples:
+    """Images of one array; see `Examples`.
+
+    uint8 becomes a Datum's data, float16 and float32 its float_data.
+
+    Args:
+        path: The array's file, for messages.
+        images: (n, channels, height, width) of uint8, float16 or float32; need not be contiguous.
+        labels: (n,) int32; None leaves the field out, which reads as 0.
+        digits: Digits of the keys, which are the records' numbers.
+
+    Raises:
+        InputError: The array has another shape or type, or the labels are not as many.
+    """
+
+    chunk = 256
+
+    def __init__(
+        self,
+        path: str,
+        images: NDArray[Any],
+        labels: NDArray[np.int32] | None,
+        *,
+        digits: int = 8,
+    ) -> None:
+        if images.ndim != 4 or 0 in images.shape:
+            raise InputError(
+                path,
+                f"expected images of shape records x channels x height x width, found "
+                f"{' x '.join(map(str, images.shape))}",
+            )
+        if images.dtype not in (np.uint8, np.float16, np.float32):
+            raise InputError(
+                path,
+                f"expected elements of type uint8, float16 or float32, found {images.dtype}; "
+                f"convert the array first, so that it is you who decides what is rounded or cut",
+            )
+        if labels is not None and len(labels) != len(images):
+            raise InputError(
+                path, f"there are {len(images)} images and {len(labels)} labels; expected as many"
+            )
+        self._path = path
+        self._images = images
+        self._labels = labels
+        self._digits = digits
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def key(self, index: int) -> bytes:
+        """Return an image's number."""
+        return b"%0*d" % (self._digits, index)
+
+    def name(self, index: int) -> str:
+        """Return which of the file's images it is."""
+        return f"{self._path}, image {index}"
+
+    def read(self, index: int) -> Example:
+        """Make an image a record."""
+        image = np.ascontiguousarray(self._images[index])
+        channels, height, width = image.shape
+        is_bytes = image.dtype == np.uint8
+        value = encode_datum(
+            channels=channels,
+            height=height,
+            width=width,
+            data=image.data if is_bytes else None,
+            label=None if self._labels is None else int(self._labels[index]),
+            floats=None if is_bytes else image.ravel().astype(np.float32),
+        )
+        return Example(value, (channels, height, width))
+
+    def fingerprint(self) -> str:
+        """Return a digest of the array's form and the labels."""
+        form = f"{self._path} {self._images.shape} {self._images.strides} {self._images.dtype}"
+        digest = hashlib.sha256(f"{form} {self._digits}".encode("utf-8", "surrogateescape"))
+        if self._labels is not None:
+            digest.update(self._labels.tobytes())
+        return digest.hexdigest()

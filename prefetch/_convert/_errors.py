@@ -1,0 +1,105 @@
+"""What can go wrong with a conversion.
+
+::
+
+    PrefetchError
+      ConversionError             it failed; what is stored so far is kept, to be resumed
+        InputError (ValueError)     the input cannot be converted at all, with every fault in it
+        UnreadableImagesError       some images cannot be read; lists them
+        NothingConvertedError       not one could be read; nothing is left behind
+      OptionsError (ValueError)   options that contradict each other or the kind of input
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefetch._errors import PrefetchError
+
+_SHOWN = 20
+
+
+class ConversionError(PrefetchError):
+    """Raised for a conversion that failed."""
+
+
+class OptionsError(PrefetchError, ValueError):
+    """Raised for options that contradict each other or the kind of input."""
+
+
+class InputError(ConversionError, ValueError):
+    """Raised for an input that cannot be converted at all.
+
+    Attributes:
+        path: The file or folder.
+        faults: What is wrong with it, one after the other.
+    """
+
+    def __init__(self, path: str, *faults: str) -> None:
+        self.path = path
+        self.faults = faults
+        super().__init__(f"{path}: {_listed(faults)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An image that cannot be read.
+
+    Attributes:
+        index: Its place in the list, counted from 0.
+        path: Its file.
+        reason: What is wrong with it.
+    """
+
+    index: int
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class UnreadableImagesError(ConversionError):
+    """Raised at the end, for images that cannot be read; the others are stored and kept.
+
+    Attributes:
+        unreadable: All of them, in the order of the list.
+        num_images: How many images there are in all.
+    """
+
+    def __init__(self, unreadable: tuple[Unreadable, ...], num_images: int) -> None:
+        self.unreadable = unreadable
+        self.num_images = num_images
+        super().__init__(
+            f"{len(unreadable)} of {num_images} images cannot be read: "
+            f"{_listed([str(one) for one in unreadable])}\n"
+            f"repair them or take them out with --skip-unreadable, and go on with --resume"
+        )
+
+
+class NothingConvertedError(ConversionError):
+    """Raised where not one image can be read; nothing is left behind.
+
+    Attributes:
+        unreadable: All of them, in the order of the list.
+    """
+
+    def __init__(self, unreadable: tuple[Unreadable, ...]) -> None:
+        self.unreadable = unreadable
+        num = len(unreadable)
+        super().__init__(
+            f"none of the {num} images can be read, so that no database is made; the first is "
+            f"{unreadable[0]}; are names relative to ROOT?"
+        )
+
+
+class UnreadableError(Exception):
+    """Carries why one image cannot be read; never leaves this package."""
+
+
+def _listed(faults: list[str] | tuple[str, ...]) -> str:
+    if len(faults) == 1:
+        return faults[0]
+    more = len(faults) - _SHOWN
+    rest = [f"and {more} more"] if more > 0 else []
+    return "".join(f"\n  {fault}" for fault in [*faults[:_SHOWN], *rest])

@@ -1,0 +1,47 @@
+"""What a conversion asks of its input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One record, ready to be stored.
+
+    Attributes:
+        value: The bytes of a Datum.
+        shape: (channels, height, width) of its pixels, decoded as they are stored.
+        unchanged: Whether it holds the bytes of an image file as they are.
+    """
+
+    value: bytes
+    shape: tuple[int, int, int]
+    unchanged: bool = False
+
+
+class Examples(Protocol):
+    """Examples in the order of their keys. Any number of threads may read."""
+
+    @property
+    def chunk(self) -> int:
+        """How many are worth a thread's waking."""
+
+    def __len__(self) -> int: ...
+
+    def key(self, index: int) -> bytes:
+        """Return the key of one, different from all others."""
+
+    def name(self, index: int) -> str:
+        """Return what one is called in messages, such as the path of its file."""
+
+    def read(self, index: int) -> Example:
+        """Read one.
+
+        Raises:
+            UnreadableError: It cannot be read; says why.
+        """
+
+    def fingerprint(self) -> str:
+        """Return what tells these examples, and how they are stored, from any others."""

@@ -1,0 +1,225 @@
+"""Image files as Datums: pixels, or the file's own bytes, as Caffe's convert_imageset stores them.
+
+Pixels are 8-bit, blue first, turned upright as EXIF says, with 3 channels, or 1 for grey: what
+OpenCV's ``imread`` gives. So grey files become three equal planes, palettes their colours, alpha is
+dropped, CMYK converted and 16 bits cut to 8.
+
+Encoded, a file's bytes are stored as they are where it has the type asked for and no size is asked
+for. They are so in Caffe even where a feed could not use them, or not as meant; here three kinds of
+file are decoded and encoded anew instead: those of more than 8 bits, those with alpha, and coloured
+ones that are to be grey. Grey files that are to be coloured, and turned ones, stay as they are, as
+in Caffe; a feed's force_color makes the former coloured and the latter upright.
+
+A cut or damaged JPEG, which OpenCV fills up with grey, is unreadable here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import cv2
+import numpy as np
+
+from prefetch._convert._errors import OptionsError, UnreadableError
+from prefetch._convert._examples import Example
+from prefetch._convert._keys import image_key
+from prefetch._convert._listing import suffix
+from prefetch._datum import encode_datum
+from prefetch._decode import ImageDecoder
+from prefetch._faults import BadRecordError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prefetch._convert._listing import Listing
+
+_JPEG: Final = frozenset(("jpg", "jpeg"))
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What is done with each image.
+
+    Attributes:
+        gray: Store one channel instead of three.
+        resize_height: Height in pixels; 0 for the image's own.
+        resize_width: Width in pixels. Images are resized only where both are given, as in Caffe.
+        encoded: Store image files instead of pixels.
+        encode_type: Their type, a file name's ending such as ``png``; implies ``encoded``. Empty
+            for that of each file's own name.
+
+    Raises:
+        OptionsError: A size is negative, or no images of the type can be written.
+    """
+
+    gray: bool = False
+    resize_height: int = 0
+    resize_width: int = 0
+    encoded: bool = False
+    encode_type: str = ""
+
+    def __post_init__(self) -> None:
+        if min(self.resize_height, self.resize_width) < 0:
+            raise OptionsError(
+                f"expected a size in pixels, or 0 for the image's own; "
+                f"found {self.resize_height} x {self.resize_width} (height x width)"
+            )
+        if self.encode_type and not _can_encode(self.encode_type):
+            raise OptionsError(
+                f"expected a type of image files that can be written, such as jpg or png; "
+                f"found {self.encode_type!r}"
+            )
+
+    @property
+    def resizes(self) -> bool:
+        """Whether images are resized."""
+        return self.resize_height > 0 and self.resize_width > 0
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether a file's bytes may be stored as they are."""
+        return self.resize_height == self.resize_width == 0
+
+    def encoding_of(self, name: str) -> str:
+        """Return the type of the file that is stored for an image; empty for pixels.
+
+        Raises:
+            UnreadableError: It is that of the name, which tells none that can be written.
+        """
+        if self.encode_type:
+            return self.encode_type.lower()
+        if not self.encoded:
+            return ""
+        ending = suffix(name)
+        if not _can_encode(ending):
+            raise UnreadableError(
+                f"no image can be written of the type that its name tells ({ending!r}); "
+                f"--encode-type sets one for all"
+            )
+        return ending
+
+
+class ImageExamples:
+    """The images of a listing; see `Examples`.
+
+    Args:
+        listing: Which.
+        treatment: What is done with each.
+    """
+
+    chunk = 4
+
+    def __init__(self, listing: Listing, treatment: Treatment) -> None:
+        self._root = listing.root
+        self._entries = listing.entries
+        self._treatment = treatment
+        self._decoders = _Decoders(gray=treatment.gray)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def key(self, index: int) -> bytes:
+        """Return an image's key."""
+        return image_key(index, os.fsencode(self._entries[index].name))
+
+    def name(self, index: int) -> str:
+        """Return the path of an image's file."""
+        return self._root + self._entries[index].name
+
+    def read(self, index: int) -> Example:
+        """Read an image and make it a record.
+
+        Raises:
+            UnreadableError: It cannot be read, decoded or encoded.
+        """
+        name, label = self._entries[index]
+        try:
+            file = Path(self._root + name).read_bytes()
+        except OSError as error:
+            raise UnreadableError(error.strerror or str(error)) from None
+        except ValueError as error:  # a zero byte in the name
+            raise UnreadableError(str(error)) from None
+        try:
+            return self._example(name, file, label)
+        except BadRecordError as bad:
+            raise UnreadableError(_why(bad)) from None
+        except cv2.error as error:
+            raise UnreadableError(f"OpenCV says: {error.err}") from None
+
+    def fingerprint(self) -> str:
+        """Return a digest of the names, the labels and the treatment."""
+        digest = hashlib.sha256(json.dumps(asdict(self._treatment)).encode())
+        for name, label in self._entries:
+            digest.update(b"%d %b\0" % (label, os.fsencode(name)))
+        return digest.hexdigest()
+
+    def _example(self, name: str, file: bytes, label: int) -> Example:
+        treatment = self._treatment
+        encoding = treatment.encoding_of(name)
+        if encoding and treatment.may_keep and _same_type(suffix(name), encoding):
+            shape = self._decoders.shape_as_it_is(file)
+            if shape is not None:
+                value = encode_datum(data=file, label=label, encoded=True)
+                return Example(value, shape, unchanged=True)
+        image = self._decoders.wanted.decode(memoryview(file))
+        if treatment.resizes:
+            size = treatment.resize_width, treatment.resize_height
+            image = np.atleast_3d(cv2.resize(image, size))
+        height, width, channels = image.shape
+        if encoding:
+            _, encoded = cv2.imencode(f".{encoding}", image)
+            value = encode_datum(data=encoded.data, label=label, encoded=True)
+        else:
+            value = encode_datum(
+                channels=channels,
+                height=height,
+                width=width,
+                data=_planes(image).data,
+                label=label,
+                encoded=False,
+            )
+        return Example(value, (channels, height, width))
+
+
+class _Decoders(threading.local):
+    """The decoders of each thread."""
+
+    def __init__(self, *, gray: bool) -> None:
+        self.wanted = ImageDecoder(force_gray=gray, force_color=not gray)
+        self._as_it_is = ImageDecoder()
+        self._usable_channels = (1,) if gray else (1, 3)
+
+    def shape_as_it_is(self, file: bytes) -> tuple[int, int, int] | None:
+        """Return the shape that a feed gives a file as it is; None where it is of no use to it."""
+        try:
+            height, width, channels = self._as_it_is.decode(memoryview(file)).shape
+        except BadRecordError:
+            return None
+        return (channels, height, width) if channels in self._usable_channels else None
+
+
+def _planes(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return an image of (height, width, channels) as (channels, height, width), C-contiguous."""
+    height, width, channels = image.shape
+    planes = np.empty((channels, height, width), np.uint8)
+    cv2.split(image, list(planes))  # a quarter of the time that NumPy takes
+    return planes
+
+
+def _same_type(one: str, other: str) -> bool:
+    return one == other or {one, other} == _JPEG
+
+
+def _can_encode(ending: str) -> bool:
+    """Return whether OpenCV writes images of a type."""
+    return bool(ending) and ending.isalnum() and bool(cv2.haveImageWriter(f"image.{ending}"))
+
+
+def _why(bad: BadRecordError) -> str:
+    return bad.at(0).message()

@@ -1,0 +1,167 @@
+"""Which images there are: from a list file, or from folders whose names are the classes."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from prefetch._convert._errors import InputError
+from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, parse_label
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGE_SUFFIXES = frozenset(
+    "bmp dib gif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp".split()
+)
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_ENDS_IN_NUMBER = re.compile(r".*\s[+-]?[0-9.]+(?:e[+-]?[0-9]+)?", re.ASCII | re.DOTALL)
+
+
+class Entry(NamedTuple):
+    """One image.
+
+    Attributes:
+        name: As listed, relative to the root; bytes that are no UTF-8 as ``os.fsdecode`` has them.
+        label: An int32.
+    """
+
+    name: str
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Images in the order in which they are stored.
+
+    Attributes:
+        root: Folder that the names are relative to; ends in a slash.
+        entries: The images.
+        classes: (name, label) of each class folder, by label; empty for a list file.
+        num_other_files: Files in class folders that are no images by their names.
+    """
+
+    root: str
+    entries: tuple[Entry, ...]
+    classes: tuple[tuple[str, int], ...] = ()
+    num_other_files: int = 0
+
+
+def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> Listing:
+    """Read a list file: a name and a label a line, with a space between them, the last of the line.
+
+    Names are taken byte by byte, with spaces and whatever encoding they have. Empty lines at the
+    end, carriage returns before line ends and a byte order mark are left out.
+
+    Args:
+        root: Folder that names are relative to.
+        path: The list.
+        rule: Which labels are accepted.
+
+    Raises:
+        InputError: Lines are wrong, all of them named; or there are none.
+        OSError: The file cannot be read.
+    """
+    folder = f"{str(root).rstrip('/')}/"
+    lines = path.read_bytes().removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n").split(b"\n")
+    entries, faults = [], []
+    for number, line in enumerate(lines, 1):
+        try:
+            entries.append(_entry(os.fsdecode(line.removesuffix(b"\r")), folder, rule))
+        except LabelError as error:
+            faults.append(f"line {number}: {error}")
+    if lines == [b""]:
+        faults = ["the list is empty"]
+    if faults:
+        raise InputError(os.fspath(path.absolute()), *faults)
+    return Listing(folder, tuple(entries))
+
+
+def find_classes(root: Path) -> Listing:
+    """Find the images in a folder of class folders.
+
+    Every folder in ``root`` is a class, with all of the images in it, however deep. Labels count
+    the classes from 0 in the order of their names' bytes; where all names are integers of int32,
+    they are the labels themselves. Hidden files and folders are left out, symbolic links followed.
+
+    Raises:
+        InputError: There are no class folders, or no images in them.
+        OSError: A folder cannot be read.
+    """
+    names = sorted((one.name for one in _visible(root) if one.is_dir()), key=os.fsencode)
+    if not names:
+        raise InputError(
+            os.fspath(root.absolute()),
+            "holds no class folders; give a LIST of its images and their labels",
+        )
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+    if len(set(numbers)) == len(names) and max(numbers) < 2**31:
+        classes = sorted(zip(names, numbers, strict=True), key=lambda pair: pair[1])
+    else:
+        classes = [(name, label) for label, name in enumerate(names)]
+    entries: list[Entry] = []
+    num_other = 0
+    for name, label in classes:
+        files = _files(root / name, name)
+        images = sorted((file for file in files if _is_image(file)), key=os.fsencode)
+        entries += [Entry(file, label) for file in images]
+        num_other += len(files) - len(images)
+    if not entries:
+        raise InputError(
+            os.fspath(root.absolute()),
+            f"holds {len(classes)} class folders and no images in them; files are taken for "
+            f"images by their names' endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
+        )
+    return Listing(f"{str(root).rstrip('/')}/", tuple(entries), tuple(classes), num_other)
+
+
+def suffix(name: str) -> str:
+    """Return what follows the last dot of a name, in lower case; empty without one."""
+    _, dot, ending = name.rpartition("/")[2].rpartition(".")
+    return ending.lower() if dot else ""
+
+
+def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
+    name, space, text = line.rpartition(" ")
+    if rule is LabelRule.CAFFE:
+        return Entry(name if space else line, parse_label(text, rule))
+    if not line:
+        raise LabelError("the line is empty")
+    if not space:
+        raise LabelError(f"expected a name, a space and a label, found {_shown(line)}")
+    if not text:
+        raise LabelError(f"the line ends in a space, behind {_shown(name)}")
+    label = parse_label(text, rule)
+    if _ENDS_IN_NUMBER.fullmatch(name) and not os.path.lexists(folder + name):
+        raise LabelError(
+            f"there seem to be several labels: there is no file {_shown(name)}; {FLOATS_HINT}"
+        )
+    return Entry(name, label)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 100 else f"{text[:100]}...")
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        return [one for one in found if not one.name.startswith(".")]
+
+
+def _files(folder: Path, name: str) -> list[str]:
+    """Return the files in a folder and the folders in it, as paths that begin with ``name``."""
+    found = []
+    for one in _visible(folder):
+        path = f"{name}/{one.name}"
+        if one.is_dir():
+            found += _files(folder / one.name, path)
+        elif one.is_file():
+            found.append(path)
+    return found
+
+
+def _is_image(name: str) -> bool:
+    return suffix(name) in IMAGE_SUFFIXES

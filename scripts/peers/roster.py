@@ -1,0 +1,115 @@
+"""Which loaders there are, and which of them can be imported here."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from peers.works import Settings, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One loader as it takes part.
+
+    Attributes:
+        name: What the report calls it.
+        module: Its module, imported only in its own process.
+        imports: What must be importable for it.
+        distributions: The packages whose versions say what was measured.
+        settings: How it is set up; None: the fastest of the module's candidates.
+        works: Names of the works that it takes part in; empty: all.
+        is_loader: Whether it does the whole work, rather than the least that any loader must do.
+    """
+
+    name: str
+    module: str
+    imports: tuple[str, ...] = ()
+    distributions: tuple[str, ...] = ()
+    settings: Settings | None = None
+    works: frozenset[str] = field(default_factory=frozenset)
+    is_loader: bool = True
+
+    def takes_part(self, work: Work) -> bool:
+        """Return whether it does a work."""
+        return not self.works or work.name in self.works
+
+    def missing(self) -> str | None:
+        """Return the first import that cannot be found, or None."""
+        for name in self.imports:
+            try:
+                found = importlib.util.find_spec(name)
+            except ModuleNotFoundError:
+                found = None
+            if found is None:
+                return name
+        return None
+
+    def versions(self) -> dict[str, str]:
+        """Return the installed version of each distribution."""
+        versions = {}
+        for name in self.distributions:
+            try:
+                versions[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                versions[name] = "not installed as a package"
+        return versions
+
+
+_JPEG = frozenset({"jpeg"})
+_RAW = frozenset({"uint8"})
+
+ROSTER = (
+    Entry(
+        name="ringfeed, 1 thread",
+        module="peers.feed",
+        distributions=("ringfeed", "numpy", "lmdb"),
+        settings={"threads": 1},
+    ),
+    Entry(
+        name="ringfeed, 2 threads",
+        module="peers.feed",
+        distributions=("ringfeed", "numpy", "lmdb"),
+        settings={"threads": 2},
+    ),
+    Entry(
+        name="PyTorch", module="peers.pytorch", imports=("torch",), distributions=("torch", "numpy")
+    ),
+    Entry(
+        name="SPDL",
+        module="peers.spdl_pipeline",
+        imports=("spdl.pipeline", "spdl.io"),
+        distributions=("spdl-core", "spdl-io", "numpy"),
+    ),
+    Entry(
+        name="Grain", module="peers.grain_threads", imports=("grain",), distributions=("grain",)
+    ),
+    Entry(
+        name="DALI",
+        module="peers.dali_pipeline",
+        imports=("nvidia.dali",),
+        distributions=("nvidia-dali-cuda130",),
+    ),
+    Entry(
+        name="memcpy alone", module="peers.bare", settings={"threads": 1}, works=_RAW, is_loader=False
+    ),
+    Entry(
+        name="decode alone, 1 thread",
+        module="peers.bare",
+        distributions=("simplejpeg",),
+        settings={"threads": 1},
+        works=_JPEG,
+        is_loader=False,
+    ),
+    Entry(
+        name="decode alone, 2 threads",
+        module="peers.bare",
+        distributions=("simplejpeg",),
+        settings={"threads": 2},
+        works=_JPEG,
+        is_loader=False,
+    ),
+)

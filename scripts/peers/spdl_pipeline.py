@@ -1,0 +1,74 @@
+"""SPDL's pipeline of threads, with its own decoder or another.
+
+SPDL brings no reader of LMDBs and no crop or mirror into a batch of one's own, so a stage of the
+pipeline fills a whole batch with NumPy; batches are handed out in order and their memory is used
+again. Of JPEG files either SPDL's decoder (FFmpeg) makes BGR, or simplejpeg.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+from spdl.pipeline import PipelineBuilder
+
+from peers.filling import Filler, Slots, decode_simplejpeg
+from peers.works import PREFETCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from peers.works import Arrays, Settings, Stream, Work
+
+
+def candidates(work: Work, *, num_cores: int) -> list[Settings]:
+    """Return one thread and as many as cores, with each decoder."""
+    return [
+        {"concurrency": threads, **decoder}
+        for threads in sorted({1, num_cores})
+        for decoder in (
+            [{"decoder": "simplejpeg"}, {"decoder": "spdl.io"}] if work.encoded else [{}]
+        )
+    ]
+
+
+@contextmanager
+def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stream]:
+    """Open a pipeline; see `peers.works.OpenStream`."""
+    concurrency: int = settings["concurrency"]
+    decode = _decode_spdl if settings.get("decoder") == "spdl.io" else decode_simplejpeg
+    filler = Filler(work, database, decode=decode)
+    # Ready, being filled, waiting between the stages, and with the loop.
+    slots = Slots(work, PREFETCH + 2 * concurrency + 4)
+
+    def fill(number: int) -> Arrays:
+        data, labels = slots[number]
+        filler.fill(number, np.random.default_rng(number), data, labels)
+        return data, labels
+
+    pipeline = (
+        PipelineBuilder()
+        .add_source(itertools.count())
+        .pipe(fill, concurrency=concurrency, output_order="input")
+        .add_sink(PREFETCH)
+        .build(num_threads=concurrency, use_thread_output_queue=True)
+    )
+    try:
+        with pipeline.auto_stop():
+            yield iter(pipeline)
+    finally:
+        filler.close()
+
+
+def _decode_spdl(file: memoryview, _: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    import spdl.io  # noqa: PLC0415 - loads FFmpeg, which is not wanted where it is not used
+
+    packets = spdl.io.demux_image(bytes(file))
+    frames = spdl.io.decode_packets(packets, filter_desc="format=pix_fmts=bgr24")
+    pixels: npt.NDArray[np.uint8] = spdl.io.to_numpy(spdl.io.convert_frames(frames))
+    return pixels
