@@ -12,6 +12,8 @@ _NATIVE = "prefetch/_native"
 _SOURCES = (
     "module.c",
     "arguments.c",
+    "span_calls.c",
+    "spans.c",
     "part.c",
     "datum.c",
     "check.c",
@@ -20,7 +22,15 @@ _SOURCES = (
     "loops_baseline.c",
     "loops_avx2.c",
 )
-_HEADERS = ("arguments.h", "kernels.h", "window.h", "loops.h", "vectors.h")
+_HEADERS = (
+    "arguments.h",
+    "kernels.h",
+    "loops.h",
+    "span_calls.h",
+    "spans.h",
+    "vectors.h",
+    "window.h",
+)
 
 # One rounding an operation: results are Caffe's to the bit. The last flag of a kind wins, so these
 # also win over the flags that the interpreter was built with.

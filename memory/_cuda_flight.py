@@ -14,8 +14,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from memory._cuda import runtime
-
 if TYPE_CHECKING:
     from memory._cuda_context import EventToken
 
@@ -42,10 +40,15 @@ class Manifest:
 
     ``load``, ``unload`` and ``depart`` are for whoever gives the stream its work, one at a time.
     All else may be called by any thread at any time; the lock is held for moments only.
+
+    What lands is let go within a second lock, which nothing that is taken in here waits for: so
+    whoever has seen an event pass may rely on nothing being held any more, also if another thread
+    was the first to see it. It is reentrant, as finalizers are other people's code.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._landing = threading.RLock()
         self._aboard: list[tuple[str, object]] = []
         self._flights: deque[Flight] = deque()
         self._lost = ""
@@ -82,15 +85,10 @@ class Manifest:
             number: Grows with every event of the stream.
             token: The event.
         """
-        landed: list[Flight] = []
         with self._lock:
-            while self._flights and _has_passed(self._flights[0].token):
-                landed.append(self._flights.popleft())
             if self._aboard:
                 self._flights.append(Flight(number, token, self._aboard))
                 self._aboard = []
-        # What was held dies here, outside of the lock: finalizers are other people's code.
-        del landed
 
     def oldest(self) -> tuple[int, EventToken] | None:
         """Return the number and the event of the flight that lands next, None if there is none."""
@@ -104,10 +102,11 @@ class Manifest:
             number: The event's.
         """
         landed: list[Flight] = []
-        with self._lock:
-            while self._flights and self._flights[0].number <= number:
-                landed.append(self._flights.popleft())
-        del landed
+        with self._landing:
+            with self._lock:
+                while self._flights and self._flights[0].number <= number:
+                    landed.append(self._flights.popleft())
+            landed.clear()
 
     def lose(self) -> None:
         """Let go of everything because the context is lost; only the names are kept."""
@@ -116,10 +115,12 @@ class Manifest:
 
     def land_all(self) -> None:
         """Let go of everything: the stream has finished."""
-        with self._lock:
-            landed, self._flights = self._flights, deque()
-            aboard, self._aboard = self._aboard, []
-        del landed, aboard
+        with self._landing:
+            with self._lock:
+                landed, self._flights = self._flights, deque()
+                aboard, self._aboard = self._aboard, []
+            landed.clear()
+            aboard.clear()
 
     def pending(self) -> str:
         """Say which work has not been seen to finish; empty if there is none."""
@@ -131,7 +132,3 @@ class Manifest:
         more = len(names) - _NUM_NAMED
         named = ", ".join(names[:_NUM_NAMED])
         return f"{named} and {more} more" if more > 0 else named
-
-
-def _has_passed(token: EventToken) -> bool:
-    return bool(runtime.eventQuery(token.handle) == 0)

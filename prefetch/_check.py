@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prefetch._config import load_config
-from prefetch._errors import EmptyDatabaseError, LabelsNotProducedError
+from prefetch._endless import endless
+from prefetch._errors import LabelsNotProducedError
 from prefetch._open import open as open_feed
 
 if TYPE_CHECKING:
@@ -74,13 +75,7 @@ def check_config(config: FeedConfig) -> CheckReport:
         config = load_config(config, quarantine=None, on_bad_record="skip")
     began = time.perf_counter()
     with open_feed(config) as feed:
-        batch = next(iter(feed), None)
-        if batch is None:
-            raise EmptyDatabaseError(
-                str(config.source[0]),
-                f"an epoch of {feed.num_records} records has no batch of batch_size "
-                f"{config.batch_size}; lower it, or use last_batch: partial",
-            )
+        batch = next(endless(feed))
         first_batch_s = time.perf_counter() - began
         stats = feed.stats()
         values = batch.data.numpy(writable=False)

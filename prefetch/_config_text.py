@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel
 
-from prefetch._config_models import FeedConfig
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from prefetch._config_models import FeedConfig
+
+# What a reader of the file looks for first, even where it is the default.
+_ALWAYS_WRITTEN = frozenset({"batch_size", "phase"})
 
 
 def config_text(
     config: FeedConfig, *, folder: Path | None = None, notes: Mapping[str, str] | None = None
 ) -> str:
-    """Return a configuration's options as YAML, those only that differ from their defaults.
+    """Return a configuration's options as YAML: those that differ from their defaults, and a few.
 
     Args:
         config: The configuration; its sources and its device are named by texts.
@@ -30,9 +33,12 @@ def config_text(
         TypeError: A source or the device is an object.
 
     Example:
+        >>> from prefetch import FeedConfig
         >>> config = FeedConfig(source="/data/train_lmdb", transform={"scale": 0.5})
         >>> print(config_text(config, folder=Path("/data")), end="")
         source: "train_lmdb"
+        batch_size: 64
+        phase: train
         transform:
           scale: 0.5
     """
@@ -51,7 +57,7 @@ def _lines(
             if inner:
                 yield f"{indent}{name}:"
                 yield from inner
-        elif field.is_required() or value != field.default or key in notes:
+        elif value != field.default or key in notes or key in _ALWAYS_WRITTEN:
             comment = f"  # {notes[key]}" if key in notes else ""
             yield f"{indent}{name}: {_spelled(value, folder)}{comment}"
 

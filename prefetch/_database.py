@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from prefetch import _kernel_choice
 from prefetch._errors import CorruptDatabaseError, FeedClosedError, SourceError
 from prefetch._index import RecordIndex
 from prefetch._lmdb import source_error
+from prefetch._mapping import Mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +46,8 @@ class Database:
         self.num_records = snapshot.meta.entries
         self._progress = index_progress
         self._index: RecordIndex | None = None
+        self._mapping: Mapping | None = None
+        self._can_map = _kernel_choice.spans is not None
         self._index_lock = threading.Lock()
         self._closing = False
 
@@ -73,6 +77,26 @@ class Database:
                     self._index.nbytes,
                 )
             return self._index
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether records can be found in a mapping of the file; the first call maps it."""
+        if self._mapping is not None:
+            return True
+        kernels = _kernel_choice.spans
+        if not self._can_map or kernels is None:
+            return False
+        try:
+            self._mapping = Mapping(self.snapshot.file, self.snapshot.meta, kernels)
+        except OSError as error:  # no address space is left, most likely
+            self._can_map = False
+            logger.info("%s: not mapped, but read through LMDB: %s", self.path, error)
+        return self._mapping is not None
+
+    def mapping(self) -> Mapping:
+        """Return the mapping; only where `is_mapped` is true."""
+        assert self._mapping is not None
+        return self._mapping
 
     def known_key(self, record: int) -> bytes | None:
         """Return a record's key where the index is built and can be read, else None."""
@@ -108,6 +132,8 @@ class Database:
     def close(self) -> None:
         """Close the snapshot after the calls that use it; ends the building of an index."""
         self._closing = True
+        self._mapping = None
+        self._can_map = False
         self.snapshot.close()
 
     def _report(self, num_read: int, num_pages: int) -> None:

@@ -107,15 +107,29 @@ class RecordIndex:
             IndexError: There is no such record.
             CorruptDatabaseError: A page has changed since the index was built.
         """
+        pages, slots = self.places(records)
+        key = self._pages.key
+        return [key(page, slot) for page, slot in zip(pages.tolist(), slots.tolist(), strict=True)]
+
+    def places(
+        self, records: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the leaf page of each record and its place there; reads nothing.
+
+        Args:
+            records: (n,) places in key order, from 0.
+
+        Returns:
+            (n,) int64 both.
+
+        Raises:
+            IndexError: There is no such record.
+        """
         if records.size and not 0 <= records.min() <= records.max() < self.num_records:
             raise IndexError(f"there are {self.num_records} records; asked for {records}")
         leaf = np.searchsorted(self._firsts, records.astype(self._firsts.dtype), "right") - 1
         slots = records - self._firsts[leaf].astype(np.int64)
-        key = self._pages.key
-        return [
-            key(page, slot)
-            for page, slot in zip(self._leaves[leaf].tolist(), slots.tolist(), strict=True)
-        ]
+        return self._leaves[leaf].astype(np.int64), slots
 
     def __repr__(self) -> str:
         return (

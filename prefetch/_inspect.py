@@ -1,8 +1,8 @@
 """A survey of a database: what is in it, judged by a sample, or by all of its records.
 
-The sample is drawn at random through the packed index. Of a raw record no pixel is read, of a JPEG
-its header; up to a hundred images are decoded. Looking ends after half a second, however slow the
-disk is, and the survey says how many records it has seen.
+Of a sampled raw record no pixel is read, of a JPEG its header; up to a hundred images are decoded.
+Looking ends after half a second, however slow the disk is, and the survey says how many records it
+has seen.
 
 The full survey walks all records in key order and decodes every image, on all cores.
 """
@@ -13,7 +13,7 @@ import os
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -22,14 +22,16 @@ import numpy as np
 from prefetch._database import Database
 from prefetch._examine import Examiner
 from prefetch._problems import Problem, find_problems
-from prefetch._records import RecordReader, Records, Walker
+from prefetch._records import Records, Walker
+from prefetch._sampling import RecordSampler
 from prefetch._sequence import RecordSequence
 from prefetch._snapshot import Snapshot
 from prefetch._tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
+    import lmdb
     from numpy.typing import NDArray
 
     from prefetch._examine import Shape
@@ -41,6 +43,7 @@ SAMPLING_S: Final = 0.5
 
 _CHUNK: Final = 256
 _KEYS_SHOWN: Final = 6
+_RECORDS_A_LOOK: Final = 32  # between two looks at the clock
 
 
 class SurveyProgress(Protocol):
@@ -139,19 +142,12 @@ def survey_database(
         ...     print(survey.kinds, survey.shapes, survey.is_complete)
         {'raw': 5} {(3, 8, 8): 5} True
     """
-
-    def report_index(_: str, done: int, total: int) -> None:
-        if progress is not None:
-            progress("indexing", done, total)
-
-    with closing(Database(Snapshot(path), report_index)) as database:
+    with closing(Database(Snapshot(path))) as database:
         tally, sample = _sample(database, clock)
         if full:
             tally = _examine_all(database, progress)
         storage = _storage(database, tally)
         database.snapshot.check()
-        num_keys = min(_KEYS_SHOWN, database.num_records)
-        shown = np.linspace(0, database.num_records - 1, num_keys).round().astype(np.int64)
         return Survey(
             path=database.path,
             num_records=database.num_records,
@@ -160,7 +156,7 @@ def survey_database(
             kinds=dict(tally.kinds.most_common()),
             shapes=dict(tally.shapes.most_common()),
             labels=dict(sorted(tally.labels.items())),
-            keys=tuple(database.index().keys(shown)),
+            keys=_some_keys(database, sample.keys),
             smallest_bytes=tally.smallest,
             mean_bytes=tally.value_bytes / tally.num_examined,
             largest_bytes=tally.largest,
@@ -175,13 +171,6 @@ def survey_database(
         )
 
 
-def sample_places(num_records: int, num: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Return the places of some records, (n,) int64 ascending: all, or ``num`` at random."""
-    if num >= num_records:
-        return np.arange(num_records)
-    return np.sort(np.random.default_rng(seed).choice(num_records, num, replace=False))
-
-
 @dataclass(frozen=True, slots=True)
 class _Sample:
     """Keys and labels of the sample, in the order of the database."""
@@ -192,31 +181,37 @@ class _Sample:
 
 def _sample(database: Database, clock: Callable[[], float]) -> tuple[Tally, _Sample]:
     """Look at a random sample, until the time is up."""
-    places = sample_places(database.num_records, MOST_SAMPLED)
-    # In random order, so that what was seen when the time is up is a random sample too.
-    places = np.random.default_rng(1).permutation(places)
     tally, examiner = Tally(), Examiner()
-    seen: list[tuple[int, bytes, int | None]] = []
-    database.index()
+    seen: list[tuple[tuple[int, int], bytes, int | None]] = []
     began = clock()
-    with closing(RecordReader([database], _whole(database))) as reader:
-        for start in range(0, len(places), _CHUNK):
-            if start and clock() - began > SAMPLING_S:
-                break
-            chunk = np.sort(places[start : start + _CHUNK])
-            records = reader.fetch(chunk)
-            try:
-                pairs = zip(records.keys, records.values, strict=True)
-                for place, (key, value) in zip(chunk.tolist(), pairs, strict=True):
-                    decode = tally.num_decoded < MOST_DECODED and clock() - began < SAMPLING_S / 2
-                    finding = examiner.examine(value, decode=decode)
-                    tally.count(key, value, finding)
-                    seen.append((place, bytes(key), finding.label))
-            finally:
-                records.release()
+    decode = True
+    with closing(iter(RecordSampler(database, MOST_SAMPLED))) as records:
+        for order, key, value in records:
+            if len(seen) % _RECORDS_A_LOOK == 0 or decode:
+                spent_s = clock() - began
+                if seen and spent_s > SAMPLING_S:
+                    break
+                decode = tally.num_decoded < MOST_DECODED and spent_s < SAMPLING_S / 2
+            finding = examiner.examine(value, decode=decode)
+            tally.count(key, value, finding)
+            seen.append((order, key, finding.label))
     seen.sort(key=lambda one: one[0])
     labels = [label for _, _, label in seen if label is not None]
     return tally, _Sample([key for _, key, _ in seen], np.array(labels, np.int64))
+
+
+def _some_keys(database: Database, sampled: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return the first key, some of a sample, and the last."""
+    with _transaction(database) as transaction:
+        cursor = transaction.cursor()
+        cursor.first()
+        first = bytes(cursor.key())
+        cursor.last()
+        last = bytes(cursor.key())
+    between = [key for key in sampled if first < key < last]
+    num = min(_KEYS_SHOWN - 2, len(between))
+    chosen = [between[(2 * place + 1) * len(between) // (2 * num)] for place in range(num)]
+    return tuple(dict.fromkeys((first, *chosen, last)))
 
 
 def _examine_all(database: Database, progress: SurveyProgress | None) -> Tally:
@@ -226,7 +221,7 @@ def _examine_all(database: Database, progress: SurveyProgress | None) -> Tally:
     num_threads = len(os.sched_getaffinity(0))
     pending: deque[tuple[Records, Future[Tally]]] = deque()
     with (
-        closing(Walker([database], _whole(database))) as walker,
+        closing(Walker([database], RecordSequence((total,), 0, total))) as walker,
         ThreadPoolExecutor(num_threads, "inspect") as pool,
     ):
         try:
@@ -261,12 +256,8 @@ def _examine_part(records: Records) -> Tally:
 
 def _storage(database: Database, tally: Tally) -> Storage:
     status = os.fstat(database.snapshot.file.fileno())
-    reading = database.snapshot.reading()
-    try:
-        with database.using(reading) as transaction:
-            tree = transaction.stat()
-    finally:
-        database.snapshot.give_back(reading)
+    with _transaction(database) as transaction:
+        tree = transaction.stat()
     num_pages = 2 + tree["branch_pages"] + tree["leaf_pages"] + tree["overflow_pages"]
     content = tally.key_bytes + tally.value_bytes
     return Storage(
@@ -277,5 +268,11 @@ def _storage(database: Database, tally: Tally) -> Storage:
     )
 
 
-def _whole(database: Database) -> RecordSequence:
-    return RecordSequence((database.num_records,), 0, database.num_records)
+@contextmanager
+def _transaction(database: Database) -> Iterator[lmdb.Transaction[memoryview]]:
+    reading = database.snapshot.reading()
+    try:
+        with database.using(reading) as transaction:
+            yield transaction
+    finally:
+        database.snapshot.give_back(reading)

@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from prefetch import _reference
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from prefetch._transform import Kernels
 
 logger = logging.getLogger("prefetch")
@@ -31,6 +34,26 @@ _CURE = (
     "it is built where a C compiler is found: install one (gcc, clang or MSVC) and then the "
     "package again (pip install --force-reinstall --no-cache-dir ringfeed)"
 )
+
+
+class SpanKernels(Protocol):
+    """What finds records in a mapped file without a Python object for each; in C only."""
+
+    def locate(
+        self,
+        memory: memoryview,
+        page_bytes: int,
+        pages: NDArray[np.int64],
+        slots: NDArray[np.int64],
+        spans: NDArray[np.int64],
+        /,
+    ) -> int:
+        """Find records in leaf pages; return the first that is damaged, or -1."""
+
+    def gather(
+        self, memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /
+    ) -> bytes:
+        """Copy spans together."""
 
 
 def choose(wish: str) -> Kernels:
@@ -61,6 +84,9 @@ kernels: Kernels = choose(os.environ.get(_VARIABLE) or "auto")
 
 kernels_available: bool = kernels is not _reference
 """Whether the C extension is there and in use."""
+
+spans: SpanKernels | None = None if kernels is _reference else cast("SpanKernels", kernels)
+"""What reads mapped files; None where the twin is used, which reads through LMDB."""
 
 _said: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""The C extension; prefetch._reference is its twin and its description."""
+# The C extension; prefetch._reference is its twin and its description.
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +16,27 @@ def fill(
     recipe: Recipe,
     /,
 ) -> list[Outcome]: ...
+def fill_spans(
+    memory: memoryview,
+    begins: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    words: NDArray[np.uint32],
+    data: NDArray[Any],
+    labels: NDArray[Any] | None,
+    recipe: Recipe,
+    /,
+) -> list[Outcome]: ...
+def locate(
+    memory: memoryview,
+    page_bytes: int,
+    pages: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    spans: NDArray[np.int64],
+    /,
+) -> int: ...
+def gather(
+    memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /
+) -> bytes: ...
 def fill_image(
     image: NDArray[np.uint8],
     words: NDArray[np.uint32],

@@ -122,24 +122,25 @@ def stacked(sheets: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     return whole
 
 
+def can_write(path: Path) -> bool:
+    """Return whether a picture can be written under a name: its ending says in which format."""
+    return bool(path.suffix and cv2.haveImageWriter(path.name))
+
+
 def write_picture(path: Path, sheet: NDArray[np.uint8]) -> None:
-    """Write a picture; the name's ending says in which format, such as .png.
+    """Write a picture.
 
     Args:
-        path: The file.
+        path: The file; its ending says in which format, such as .png.
         sheet: uint8 (height, width, 3), blue first.
 
     Raises:
-        ValueError: The ending is that of no format OpenCV writes.
+        ValueError: The ending is that of no format that is written.
         OSError: The file cannot be written.
     """
-    try:
-        is_encoded, encoded = cv2.imencode(path.suffix or ".", sheet)
-    except cv2.error:
-        is_encoded, encoded = False, np.empty(0, np.uint8)
-    if not is_encoded:
+    if not can_write(path):
         raise ValueError(f"{path}: no picture can be written under this name; end it in .png")
-    path.write_bytes(encoded.tobytes())
+    path.write_bytes(cv2.imencode(path.suffix, sheet)[1].tobytes())
 
 
 def _draw_tile(

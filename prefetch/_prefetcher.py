@@ -21,9 +21,11 @@ import atexit
 import gc
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prefetch._delivery import Claim, Delivery, hand_over
@@ -39,6 +41,7 @@ from prefetch._stats import FeedStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from memory import Event
     from prefetch._assembly import Assembly
     from prefetch._batch import Batch
     from prefetch._source import Walker
@@ -84,6 +87,8 @@ class Prefetcher:
             assembly.order,
             keep=assembly.prefetch + assembly.max_batches_held + 3,
         )
+        # The first epoch is walked: it starts at once, and afterwards the file has been read.
+        self._may_leave_walker_after = assembly.order.first_epoch
         self._readers: list[Reader] = []
         self._num_running = 0
         self._stopping = False
@@ -125,12 +130,22 @@ class Prefetcher:
             assert planned is not None, "num_batches bounds the serial numbers"
             words = self._rng.words(planned)
             records = None
+            if self._walker is not None and planned.epoch > self._may_leave_walker_after:
+                self._leave_walker()
             if self._walker is not None:
                 records = self._walker.take(int(planned.records[0]), len(planned.records))
             slot.begin(planned, words=words, records=records)
         finally:
             with self._lock:
                 self._schedule.planned()
+
+    def _leave_walker(self) -> None:
+        """Have the readers find the records themselves, if they are faster at that."""
+        self._may_leave_walker_after = sys.maxsize
+        if self.assembly.source.can_leave_walker():
+            walker, self._walker = self._walker, None
+            if walker is not None:
+                walker.close()
 
     def shaped(self, slot: Slot) -> Part | None:
         """Open the slot's parts to all readers; return the first, None if it is not wanted."""
@@ -205,9 +220,19 @@ class Prefetcher:
         try:
             slot = self._wait_for(claim)
         except BatchesHeldError:
+            for event in self._copies_in_flight():
+                passed = threading.Event()
+                event.notify(passed.set)
+                passed.wait()
             gc.collect()  # a reference cycle may be all that holds them
             slot = self._wait_for(claim)
         return self._hand_over(slot)
+
+    def _copies_in_flight(self) -> list[Event]:
+        """Return the events of copies that hold batches, which the consumer may have dropped."""
+        with self._lock:
+            leased = [slot for slot in self._ring.slots if slot.state is SlotState.LEASED]
+            return [event for slot in leased for event in slot.events if not event.done()]
 
     def _hand_over(self, slot: Slot) -> Batch:
         """Make the batch of a slot just taken; where that fails, the consumer has not taken it."""
@@ -241,21 +266,32 @@ class Prefetcher:
         A wait that is cancelled takes no batch.
         """
         self._start()
+        try:
+            slot = await self._wait_for_async(claim)
+        except BatchesHeldError:
+            loop = asyncio.get_running_loop()
+            for event in self._copies_in_flight():
+                passed = loop.create_future()
+                event.notify(partial(_resolve_soon, passed))
+                await passed
+            gc.collect()
+            slot = await self._wait_for_async(claim)
+        return self._hand_over(slot)
+
+    async def _wait_for_async(self, claim: Claim) -> Slot:
         began: float | None = None
         while True:
             with self._lock:
                 slot = self._poll(claim)
-                waiter = self._wait_for_news() if slot is None else None
-            if waiter is None:
-                break
-            began = began or self._clock()
+                if slot is not None:
+                    if began is not None:
+                        self._waits += 1
+                        self._wait_s += self._clock() - began
+                    return slot
+                waiter = self._wait_for_news()
+            if began is None:
+                began = self._clock()
             await self._until(waiter)
-        assert slot is not None
-        if began is not None:
-            with self._lock:
-                self._waits += 1
-                self._wait_s += self._clock() - began
-        return self._hand_over(slot)
 
     def _wait_for_news(self) -> asyncio.Future[None]:
         """Return a future that the next `_notify` resolves; with the lock."""
@@ -316,9 +352,7 @@ class Prefetcher:
         """Wake every consumer that waits; with the lock."""
         self._news.notify_all()
         for waiter in self._async_waiters:
-            loop = waiter.get_loop()
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, waiter)
+            _resolve_soon(waiter)
 
     def position(self) -> Position:
         """Return where a feed would go on that was opened anew: what the consumer has taken."""
@@ -455,6 +489,13 @@ class Prefetcher:
                 bad_records=len(self.assembly.bad_records),
                 device=self.assembly.device.name,
             )
+
+
+def _resolve_soon(waiter: asyncio.Future[None]) -> None:
+    """Resolve a future of an event loop, from any thread."""
+    loop = waiter.get_loop()
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_resolve, waiter)
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from prefetch._errors import CorruptDatabaseError
 from prefetch._lmdb import SharedEnvironment, hold_again, release
+from prefetch._spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,16 +39,21 @@ class Records:
         values: One a record, (n,) uint8 each.
     """
 
-    keys: list[memoryview]
-    values: list[memoryview]
+    keys: list[memoryview] | Spans
+    values: list[memoryview] | Spans
     _held: tuple[SharedEnvironment, ...] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __getitem__(self, rows: slice) -> Records:
-        """Return some of the records; they end with the whole."""
+        """Return some of the records; where they are a list of views, they end with the whole."""
         return Records(self.keys[rows], self.values[rows])
+
+    def extend(self, keys: list[memoryview], values: list[memoryview]) -> None:
+        """Append records."""
+        self.keys = [*self.keys, *keys]
+        self.values = [*self.values, *values]
 
     def hold(self, shared: SharedEnvironment) -> None:
         """Keep an environment's memory mapped until ``release``."""
@@ -62,10 +68,12 @@ class Records:
         Raises:
             BufferError: A call that was given a view is still using it.
         """
-        for view in self.keys:
-            view.release()
-        for view in self.values:
-            view.release()
+        for views in (self.keys, self.values):
+            if isinstance(views, Spans):
+                views.release()
+            else:
+                for view in views:
+                    view.release()
         held, self._held = self._held, ()
         for shared in held:
             release(shared)
@@ -147,8 +155,7 @@ class Walker(_Access):
             if len(pairs) != num:
                 raise _missing(database, place + len(pairs))
             records.hold(database.snapshot.shared)
-        records.keys += [key for key, _ in pairs]
-        records.values += [value for _, value in pairs]
+        records.extend([key for key, _ in pairs], [value for _, value in pairs])
         self._stands_at = number, place + num
 
 
@@ -158,8 +165,9 @@ class RecordReader(_Access):
     def fetch(self, records: npt.NDArray[np.int64]) -> Records:
         """Return records by number; the first call of all readers builds the index.
 
-        Blocks while pages are read. A small record costs about 5 us: a page read for its key and a
-        search for its value.
+        Blocks while pages are read. Where the file is mapped (see `Mapping`) a small record costs
+        about 0.1 us and no Python object; otherwise 5 us, a page read for its key and a search for
+        its value.
 
         Args:
             records: (n,) numbers, in any order, repeated or not.
@@ -170,6 +178,8 @@ class RecordReader(_Access):
             FeedClosedError: The source is closed.
         """
         numbers, places = self._sequence.locate_all(records)
+        if len(self._databases) == 1 and self._databases[0].is_mapped:
+            return self._find(places)
         found = Records([], [])
         try:
             for number in np.unique(numbers).tolist():
@@ -184,6 +194,14 @@ class RecordReader(_Access):
             found.values = [found.values[place] for place in order]
         return found
 
+    def _find(self, places: npt.NDArray[np.int64]) -> Records:
+        """Return records of the only database, found in the mapping of its file."""
+        database = self._databases[0]
+        with database.using(self._reading(0)):
+            spans = database.mapping().find(*database.index().places(places))
+        keys, values = spans
+        return Records(keys, values)
+
     def _look_up(self, number: int, places: npt.NDArray[np.int64], records: Records) -> None:
         """Append records of one database."""
         database = self._databases[number]
@@ -196,8 +214,7 @@ class RecordReader(_Access):
                     raise _missing(database, place)
                 values.append(value)
             records.hold(database.snapshot.shared)
-        records.keys += [memoryview(key) for key in keys]
-        records.values += values
+        records.extend([memoryview(key) for key in keys], values)
 
 
 def _steps(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,14 +18,13 @@ import numpy as np
 from prefetch._config import load_config
 from prefetch._database import Database
 from prefetch._datum import DatumError, parse_datum
-from prefetch._errors import EmptyDatabaseError, LabelsNotProducedError
+from prefetch._endless import endless
+from prefetch._errors import LabelsNotProducedError
 from prefetch._examine import Examiner
 from prefetch._faults import BadRecordError, Reason
-from prefetch._inspect import sample_places
 from prefetch._open import open as open_feed
 from prefetch._picture import Tile, contact_sheet
-from prefetch._records import RecordReader
-from prefetch._sequence import RecordSequence
+from prefetch._sampling import RecordSampler
 from prefetch._snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from prefetch._batch import Batch
     from prefetch._config import FeedConfig
-    from prefetch._feed import Feed
 
 MOST_TILES: Final = 64
 """Of a larger batch the first so many are shown."""
@@ -58,18 +57,15 @@ def record_sheet(
         SourceError: The database cannot be read.
     """
     with closing(Database(Snapshot(path))) as database:
-        total = database.num_records
-        with closing(RecordReader([database], RecordSequence((total,), 0, total))) as reader:
-            records = reader.fetch(sample_places(total, num_records))
-            try:
-                tiles = [
-                    _record_tile(bytes(key), value)
-                    for key, value in zip(records.keys, records.values, strict=True)
-                ]
-            finally:
-                records.release()
+        total, heading = database.num_records, database.path
+        # About twice as many as needed, of which some are left out: their number varies.
+        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+            drawn = [
+                (order, _record_tile(key, value))
+                for order, key, value in islice(records, num_records)
+            ]
         database.snapshot.check()
-        heading = database.path
+    tiles = [tile for _, tile in sorted(drawn, key=lambda one: one[0])]
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
     note = f"{which} of {total} records as stored{_colours(tiles, blue_first=blue_first)}"
     return contact_sheet(tiles, heading=heading, notes=[note], blue_first=blue_first)
@@ -95,16 +91,11 @@ def _record_tile(key: bytes, value: memoryview) -> Tile:
         alarm = _in_words(Reason(bad.reason))
     except BadRecordError as bad:
         alarm = _in_words(bad.reason)
-    return Tile(pixels, label, shown_key(key), alarm)
+    return Tile(pixels, label, key.decode("utf-8", "backslashreplace"), alarm)
 
 
 def _in_words(reason: Reason) -> str:
     return reason.name.lower().replace("_", " ").replace("hwc", "HWC")
-
-
-def shown_key(key: bytes) -> str:
-    """Return a key as text; bytes that are no UTF-8 are escaped."""
-    return key.decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +150,7 @@ def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
         transform={"mean_value": (), "mean_file": None, "scale": 1.0, "dtype": dtype},
     )
     with open_feed(fixed) as feed, open_feed(bare) as bare_feed:
-        pairs = zip(_endless(feed), _endless(bare_feed), strict=True)
+        pairs = zip(endless(feed), endless(bare_feed), strict=True)
         for _, (batch, plain) in zip(range(num_batches), pairs, strict=False):
             yield _view(batch, plain, channels_last=config.transform.layout == "nhwc")
 
@@ -177,21 +168,6 @@ def _fixed(config: FeedConfig) -> FeedConfig:
     if config.quarantine is not None:
         options |= {"quarantine": None, "on_bad_record": "skip"}
     return load_config(config, **options)
-
-
-def _endless(feed: Feed) -> Iterator[Batch]:
-    """Yield the batches of epoch after epoch."""
-    while True:
-        num_served = 0
-        for batch in feed:
-            num_served += 1
-            yield batch
-        if not num_served:
-            raise EmptyDatabaseError(
-                str(feed.config.source[0]),
-                f"an epoch of {feed.num_records} records has no batch of batch_size "
-                f"{feed.config.batch_size}; lower it, or use last_batch: partial",
-            )
 
 
 def _view(batch: Batch, plain: Batch, *, channels_last: bool) -> BatchView:
@@ -239,7 +215,7 @@ def batch_sheet(
         Tile(
             image,
             "no label" if view.labels is None else f"label {view.labels[row]:.15g}",
-            shown_key(view.keys[row]),
+            view.keys[row].decode("utf-8", "backslashreplace"),
         )
         for row, image in enumerate(view.images)
     ]

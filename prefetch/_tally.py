@@ -58,7 +58,7 @@ class Tally:
     smallest: int = 0
     largest: int = 0
 
-    def count(self, key: memoryview, value: memoryview, finding: Finding) -> None:
+    def count(self, key: memoryview | bytes, value: memoryview, finding: Finding) -> None:
         """Count one record."""
         size = len(value)
         self.smallest = min(self.smallest, size) if self.num_examined else size

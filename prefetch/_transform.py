@@ -34,6 +34,7 @@ from prefetch._decode import ImageDecoder
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._faults import BadRecordError, Fault, Reason
 from prefetch._reference import ENCODED, Outcome, Recipe
+from prefetch._spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -187,6 +188,7 @@ class RecordTransformer:
             _kernel_choice.announce()
             kernels = _kernel_choice.kernels
         self._kernels = kernels
+        self._fill_spans = getattr(kernels, "fill_spans", None)  # the twin takes views only
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._decoder = ImageDecoder(
@@ -247,7 +249,12 @@ class RecordTransformer:
             complete.
         """
         faults: list[Fault] = []
-        outcomes = self._kernels.fill(values, words, data, labels, self._recipe)
+        if isinstance(values, Spans) and self._fill_spans is not None:
+            outcomes = self._fill_spans(
+                values.memory, values.begins, values.sizes, words, data, labels, self._recipe
+            )
+        else:
+            outcomes = self._kernels.fill(values, words, data, labels, self._recipe)
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:

@@ -28,9 +28,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
-import platform
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -38,45 +35,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-import consumers
 import memory
 import prefetch
 import prefetch.testing
-from measurement import Case, Effort, endless, measure_in_turns
 from overlap import measure_overlap, overlap_table
+from prefetch.cli._measurement import Effort
+from prefetch.cli._throughput import describe, measure_throughput, throughput_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from measurement import Round
-    from overlap import OpenFeed, Overlap
+    from overlap import Overlap
 
 _BUSY_LOAD = 0.5
-
-
-def measure_throughput(
-    open_feed: OpenFeed, effort: Effort, *, consumer_s: float, console: Console
-) -> list[Case]:
-    """Measure what each kind of loop gets.
-
-    Args:
-        open_feed: Opens a feed with the options given as keywords.
-        effort: How much is measured.
-        consumer_s: What a batch takes the loops that do something with it, in seconds.
-        console: Shows what is going on.
-    """
-    kinds = (
-        consumers.drain(),
-        consumers.read(),
-        consumers.wait(consumer_s),
-        consumers.python(consumer_s),
-    )
-    with contextlib.ExitStack() as stack:
-        cases = [Case(kind, stack.enter_context(open_feed())) for kind in kinds]
-        measure_in_turns(cases, effort, console)
-    return cases
 
 
 @contextlib.contextmanager
@@ -114,63 +86,6 @@ def random_config(source: Path, shape: tuple[int, int, int]) -> dict[str, Any]:
             "scale": 1 / 127.5,
         },
     }
-
-
-def describe(open_feed: OpenFeed, source: str) -> dict[str, Any]:
-    """Return what is measured, and on what, for the JSON report."""
-    with open_feed() as feed:
-        batch = next(endless(feed))
-        stats = feed.stats()
-        return {
-            "machine": {
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "platform": platform.platform(),
-                "cpus": len(os.sched_getaffinity(0)),
-                "load": os.getloadavg()[0],
-            },
-            "feed": {
-                "source": source,
-                "batch_size": feed.config.batch_size,
-                "sample_shape": list(batch.data.shape[1:]),
-                "dtype": str(batch.data.dtype),
-                "bytes_per_batch": batch.data.nbytes,
-                "threads": stats.threads,
-                "device": stats.device,
-            },
-        }
-
-
-def throughput_table(cases: Sequence[Case]) -> Table:
-    """Return the table of what each kind of loop got: the fastest round, and the median."""
-    table = Table("loop", box=None, padding=(0, 2, 0, 0))
-    for heading in (
-        "images/s",
-        "median",
-        "MB/s",
-        "CPU ms/image",
-        "waited",
-        "not ready",
-        "ready, mean",
-    ):
-        table.add_column(heading, justify="right")
-    for case in cases:
-        best = max(case.rounds, key=lambda measured: measured.images_per_s)
-
-        def mid(value: Callable[[Round], float], case: Case = case) -> float:
-            return statistics.median(value(measured) for measured in case.rounds)
-
-        table.add_row(
-            case.consumer.name,
-            f"{best.images_per_s:,.0f}",
-            f"{mid(lambda r: r.images_per_s):,.0f}",
-            f"{mid(lambda r: r.bytes / r.elapsed_s / 1e6):,.0f}",
-            f"{mid(lambda r: 1000 * r.cpu_s / r.images):.4f}",
-            f"{mid(lambda r: r.waited_s / r.elapsed_s):.0%}",
-            f"{mid(lambda r: r.waits / r.batches):.0%}",
-            f"{mid(lambda r: r.mean_ready):.1f} of {case.feed.config.prefetch}",
-        )
-    return table
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-import consumers
-from measurement import Case, measure_in_turns
+from prefetch.cli import _consumers as consumers
+from prefetch.cli._measurement import Case, measure_in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
-    import prefetch
-    from measurement import Effort
+    from prefetch.cli._measurement import Effort
+    from prefetch.cli._throughput import OpenFeed
 
-    OpenFeed = Callable[..., prefetch.Feed]
 
 LIMIT = 1.15  # with equal costs, 2.0 is no overlap at all
 DEPTHS = (1, 2, 4)

@@ -136,9 +136,7 @@ def is_idx(path: Path) -> bool:
         return False
 
 
-def _checked(
-    path: str, labels: NDArray[Any] | None, rule: LabelRule
-) -> NDArray[np.int32] | None:
+def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray[np.int32] | None:
     if labels is None:
         return None
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -170,9 +168,14 @@ def _from_npz(
     shown = os.fspath(path.absolute())
     try:
         with np.load(path, allow_pickle=False) as file:
+            for name in names or ():
+                if name not in file.files:
+                    raise InputError(
+                        shown, f"holds no array {name!r}, but {', '.join(file.files) or 'none'}"
+                    )
             arrays = {name: file[name] for name in names or file.files}
-    except KeyError as error:
-        raise InputError(shown, f"holds no array of the name {error}") from None
+    except InputError:
+        raise
     except (ValueError, zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise InputError(shown, f"is no .npz file that can be read: {error}") from None
     if names is not None:

@@ -35,7 +35,7 @@ class LabelRule(enum.StrEnum):
     """Integers that fit int32, negative ones too."""
 
     CAFFE = "caffe"
-    """Whatever C's atoi makes of the text: the integer that it begins with, cut to 32 bits, or 0."""
+    """Whatever C's atoi makes of a text: the integer it begins with, cut to 32 bits, or 0."""
 
 
 class LabelError(ValueError):

@@ -13,9 +13,9 @@ from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, parse_
 if TYPE_CHECKING:
     from pathlib import Path
 
-IMAGE_SUFFIXES = frozenset(
-    "bmp dib gif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp".split()
-)
+_SUFFIXES = "bmp dib gif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp"
+IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
+"""Endings of names, in lower case, by which files in class folders are taken for images."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _ENDS_IN_NUMBER = re.compile(r".*\s[+-]?[0-9.]+(?:e[+-]?[0-9]+)?", re.ASCII | re.DOTALL)
@@ -38,7 +38,7 @@ class Listing:
     """Images in the order in which they are stored.
 
     Attributes:
-        root: Folder that the names are relative to; ends in a slash.
+        root: Absolute path of the folder that the names are relative to; ends in a slash.
         entries: The images.
         classes: (name, label) of each class folder, by label; empty for a list file.
         num_other_files: Files in class folders that are no images by their names.
@@ -65,7 +65,7 @@ def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> 
         InputError: Lines are wrong, all of them named; or there are none.
         OSError: The file cannot be read.
     """
-    folder = f"{str(root).rstrip('/')}/"
+    folder = _folder(root)
     lines = path.read_bytes().removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n").split(b"\n")
     entries, faults = [], []
     for number, line in enumerate(lines, 1):
@@ -115,13 +115,17 @@ def find_classes(root: Path) -> Listing:
             f"holds {len(classes)} class folders and no images in them; files are taken for "
             f"images by their names' endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
         )
-    return Listing(f"{str(root).rstrip('/')}/", tuple(entries), tuple(classes), num_other)
+    return Listing(_folder(root), tuple(entries), tuple(classes), num_other)
 
 
 def suffix(name: str) -> str:
     """Return what follows the last dot of a name, in lower case; empty without one."""
     _, dot, ending = name.rpartition("/")[2].rpartition(".")
     return ending.lower() if dot else ""
+
+
+def _folder(root: Path) -> str:
+    return f"{str(root.absolute()).rstrip('/')}/"
 
 
 def _entry(line: str, folder: str, rule: LabelRule) -> Entry:

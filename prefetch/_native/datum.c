@@ -159,8 +159,6 @@ static void append_floats(uint8_t *to, const uint8_t *from, size_t num, size_t s
 static bool add_floats(const struct walk *walk, struct datum *datum, struct float_scratch *scratch,
                        const uint8_t *from, size_t num, size_t step)
 {
-    if (num == 0)
-        return true;
     if (datum->num_floats == 0) {
         datum->floats = from;
         datum->num_floats = num;

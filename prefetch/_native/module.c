@@ -1,6 +1,7 @@
 /* prefetch._kernels: the kernels for Python. The signatures are in prefetch/_kernels.pyi, what the
  * functions do is in prefetch/_reference.py. Here buffers are held while the GIL is given away. */
 #include "arguments.h"
+#include "span_calls.h"
 
 static bool describe_labels(const Py_buffer *view, struct part *part)
 {
@@ -67,8 +68,7 @@ static bool take_values(PyObject *list, Py_ssize_t num, struct held_part *held)
     const size_t size = (size_t)(num > 0 ? num : 1);
     held->values = PyMem_Malloc(size * sizeof *held->values);
     held->records = PyMem_Malloc(size * sizeof *held->records);
-    held->outcomes = PyMem_Malloc(size * sizeof *held->outcomes);
-    if (held->values == NULL || held->records == NULL || held->outcomes == NULL) {
+    if (held->values == NULL || held->records == NULL) {
         PyErr_NoMemory();
         return false;
     }
@@ -85,12 +85,12 @@ static bool take_values(PyObject *list, Py_ssize_t num, struct held_part *held)
     return true;
 }
 
-static bool take_part(PyObject *list, PyObject *words, PyObject *data, PyObject *labels,
+/* Take all of a part but its records. */
+static bool take_part(Py_ssize_t num, PyObject *words, PyObject *data, PyObject *labels,
                       struct held_part *held)
 {
     struct part *part = &held->part;
-    const Py_ssize_t num = PyList_Size(list);
-    if (num < 0 || !take(data, &held->data, PyBUF_CONTIG, 4, "data") ||
+    if (!take(data, &held->data, PyBUF_CONTIG, 4, "data") ||
         !describe_rows(&held->data, &part->element) ||
         !take(words, &held->words, PyBUF_STRIDED_RO, 2, "words") || !check_words(&held->words, 1))
         return false;
@@ -108,7 +108,10 @@ static bool take_part(PyObject *list, PyObject *words, PyObject *data, PyObject 
     part->words = held->words.buf;
     part->word_steps[0] = held->words.strides[0];
     part->word_steps[1] = held->words.strides[1];
-    return take_values(list, num, held);
+    held->outcomes = PyMem_Malloc((size_t)(num > 0 ? num : 1) * sizeof *held->outcomes);
+    if (held->outcomes == NULL)
+        PyErr_NoMemory();
+    return held->outcomes != NULL;
 }
 
 static PyObject *fill_held_part(struct held_part *held, PyObject *recipe)
@@ -145,10 +148,36 @@ static PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t n
     struct held_part held;
     memset(&held, 0, sizeof held);
     PyObject *outcomes = NULL;
-    if (take_part(list, arguments[1], arguments[2], arguments[3], &held))
+    const Py_ssize_t num = PyList_Size(list);
+    if (num >= 0 && take_part(num, arguments[1], arguments[2], arguments[3], &held) &&
+        take_values(list, num, &held))
         outcomes = fill_held_part(&held, arguments[4]);
     give_back_part(&held);
     Py_DECREF(list);
+    return outcomes;
+}
+
+static PyObject *fill_spans(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 7) {
+        PyErr_Format(PyExc_TypeError, "fill_spans() takes 7 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    struct held_spans spans;
+    struct held_part held;
+    memset(&spans, 0, sizeof spans);
+    memset(&held, 0, sizeof held);
+    PyObject *outcomes = NULL;
+    if (take_spans(arguments[0], arguments[1], arguments[2], &spans) &&
+        take_part(spans.num, arguments[3], arguments[4], arguments[5], &held)) {
+        held.part.records = spans.records;
+        held.part.num_records = (size_t)spans.num;
+        outcomes = fill_held_part(&held, arguments[6]);
+    }
+    give_back_part(&held);
+    give_back_spans(&spans);
     return outcomes;
 }
 
@@ -227,6 +256,15 @@ static PyMethodDef functions[] = {
     {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL,
      "fill(values, words, data, labels, recipe, /)\n--\n\n"
      "Fill part of a batch from its records, as prefetch._reference.fill does."},
+    {"fill_spans", (PyCFunction)(void (*)(void))fill_spans, METH_FASTCALL,
+     "fill_spans(memory, begins, sizes, words, data, labels, recipe, /)\n--\n\n"
+     "Do as fill() does, with records that are spans of some memory."},
+    {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL,
+     "locate(memory, page_bytes, pages, slots, spans, /)\n--\n\n"
+     "Find keys and values of records in the mapping of an LMDB file."},
+    {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL,
+     "gather(memory, begins, sizes, /)\n--\n\n"
+     "Copy spans of some memory together."},
     {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
      "fill_image(image, words, row, recipe, /)\n--\n\n"
      "Fill one row from a decoded image, as prefetch._reference.fill_image does."},

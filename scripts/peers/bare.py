@@ -53,9 +53,7 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
     # The process ends now; closing the environment under live views would not be safe.
 
 
-def _copied(
-    work: Work, batches: list[list[memoryview]], labels: npt.NDArray[np.int64]
-) -> Stream:
+def _copied(work: Work, batches: list[list[memoryview]], labels: npt.NDArray[np.int64]) -> Stream:
     memcpy = ctypes.CDLL(None).memcpy  # releases the GIL
     memcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     slots = Slots(work, PREFETCH + 1)

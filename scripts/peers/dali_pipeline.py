@@ -1,7 +1,8 @@
 """NVIDIA DALI's pipeline on the CPU, which reads Caffe's LMDBs by itself.
 
 Its reader gives the bytes of a record; DALI decodes, crops, mirrors and normalises them in its own
-threads. Nothing of it is Python while it runs.
+threads. Nothing of it is Python while it runs. The executor is the one that DALI itself takes where
+there is no GPU; the dynamic one was tried and was no faster at any work.
 """
 
 from __future__ import annotations
@@ -22,14 +23,11 @@ if TYPE_CHECKING:
 
 
 def candidates(work: Work, *, num_cores: int) -> list[Settings]:
-    """Return one thread and as many as cores; both executors; decoding all or only the crop."""
+    """Return one thread and as many as cores, decoding all of a file or only the crop."""
     return [
-        {"num_threads": threads, "exec_dynamic": dynamic, **decoder}
+        {"num_threads": threads, "exec_dynamic": False, **decoder}
         for threads in sorted({1, num_cores})
-        for dynamic in (False, True)
-        for decoder in (
-            [{"decoder": "image"}, {"decoder": "image_crop"}] if work.encoded else [{}]
-        )
+        for decoder in ([{"decoder": "image"}, {"decoder": "image_crop"}] if work.encoded else [{}])
     ]
 
 

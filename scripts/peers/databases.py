@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from peers.works import Work
 
 _QUALITY = 90
-_OCTAVES = ((4, 60.0), (16, 35.0), (64, 24.0), (256, 9.0))  # (blobs along a side, amplitude)
+_OCTAVES = ((4, 60.0), (16, 35.0), (64, 20.0), (256, 3.0))  # (blobs along a side, amplitude)
 _NUM_LABELS = 1000
 
 

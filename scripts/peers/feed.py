@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import prefetch
-from measurement import endless
+from prefetch import _kernel_choice
 from peers.works import PREFETCH
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001 - as all modules
-    """Return what ``threads: auto`` would be chosen from; the roster fixes the number instead."""
+    """Return the default; the roster names a number of threads instead."""
     return [{"threads": "auto"}]
 
 
@@ -40,7 +40,15 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
         "transform": transform,
     }
     with prefetch.open(config, **settings) as feed:
-        yield (
-            (batch.data.numpy(writable=False), batch.label.numpy(writable=False))
-            for batch in endless(feed)
-        )
+        yield _arrays(feed)
+
+
+def describe() -> dict[str, Any]:
+    """Return which kernels run; only this module's report has it."""
+    return {"kernels": "C" if _kernel_choice.kernels_available else "NumPy"}
+
+
+def _arrays(feed: prefetch.Feed) -> Stream:
+    while True:
+        for batch in feed:
+            yield batch.data.numpy(writable=False), batch.label.numpy(writable=False)

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from peers.works import Work
 
 
-def decode_simplejpeg(
-    file: memoryview, buffer: npt.NDArray[np.uint8]
-) -> npt.NDArray[np.uint8]:
+def decode_simplejpeg(file: memoryview, buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Decode a JPEG file to (H, W, 3) BGR, into a buffer of that many bytes."""
     pixels: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(file, colorspace="BGR", buffer=buffer)
     return pixels

@@ -53,7 +53,9 @@ class Records:
         cursor = self._cursor()
         if not cursor.set_key(b"%08d" % first):
             raise KeyError(f"the database has no record {first}")
-        values = [value for _, value in zip(range(count), cursor.iternext(keys=False), strict=False)]
+        values = [
+            value for _, value in zip(range(count), cursor.iternext(keys=False), strict=False)
+        ]
         if self._encoded:
             datums = [Datum.FromString(value) for value in values]
             return [memoryview(datum.data) for datum in datums], [datum.label for datum in datums]

@@ -84,9 +84,7 @@ ROSTER = (
         imports=("spdl.pipeline", "spdl.io"),
         distributions=("spdl-core", "spdl-io", "numpy"),
     ),
-    Entry(
-        name="Grain", module="peers.grain_threads", imports=("grain",), distributions=("grain",)
-    ),
+    Entry(name="Grain", module="peers.grain_threads", imports=("grain",), distributions=("grain",)),
     Entry(
         name="DALI",
         module="peers.dali_pipeline",
@@ -94,7 +92,11 @@ ROSTER = (
         distributions=("nvidia-dali-cuda130",),
     ),
     Entry(
-        name="memcpy alone", module="peers.bare", settings={"threads": 1}, works=_RAW, is_loader=False
+        name="memcpy alone",
+        module="peers.bare",
+        settings={"threads": 1},
+        works=_RAW,
+        is_loader=False,
     ),
     Entry(
         name="decode alone, 1 thread",

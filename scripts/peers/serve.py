@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import itertools
 import json
 import os
 import sys
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from peers import process_tree
-from peers.verification import verify
 from peers.works import PREFETCH, WORKS
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from peers.works import Arrays, Stream, Work
 
 _AHEAD = PREFETCH + 2
-_VERIFIED = 16
+_SAMPLED = 16
 
 
 def _touch(data: npt.NDArray[Any]) -> None:
@@ -57,10 +55,9 @@ class _Measured:
         taken: Batches taken so far.
     """
 
-    def __init__(self, stream: Stream, work: Work, database: Path, num_records: int) -> None:
+    def __init__(self, stream: Stream, work: Work, num_records: int) -> None:
         self._stream = stream
         self._work = work
-        self._database = database
         self._num_records = num_records
         self.taken = 0
         self._last: Arrays | None = None
@@ -92,26 +89,22 @@ class _Measured:
         cpu_s = process_tree.cpu_s(os.getpid()) - cpu_s
         memory = process_tree.memory(os.getpid())
         return {
-            "batches": num_batches,
             "images": images,
             "label_sum": label_sum,
             "elapsed_s": elapsed_s,
             "cpu_s": cpu_s,
             # The second: the first may have to wake a thread that has slept since the last round.
             "ready_next_s": next_s[1],
-            "memory": dataclasses.asdict(memory),
+            **dataclasses.asdict(memory),
         }
 
-    def verify(self) -> dict[str, Any]:
-        """Compare some images of the next batch with their records."""
+    def sample(self, *, file: str) -> list[int]:
+        """Save some images of the next batch; return the numbers of their records."""
         first = self.taken * self._work.batch_size
         data, _ = self.take()
-        records = (number % self._num_records for number in itertools.count(first))
-        images = data[:_VERIFIED]
-        verdict = verify(
-            self._work, self._database, images, itertools.islice(records, len(images))
-        )
-        return dataclasses.asdict(verdict)
+        images = data[:_SAMPLED]
+        np.save(file, images)
+        return [(first + position) % self._num_records for position in range(len(images))]
 
 
 def serve(module_name: str) -> None:
@@ -133,16 +126,16 @@ def serve(module_name: str) -> None:
                 before = process_tree.memory(os.getpid())
                 work, database = works[arguments["work"]], Path(arguments["database"])
                 opened = module.open_stream(work, database, arguments["settings"])
-                measured = _Measured(
-                    stack.enter_context(opened), work, database, arguments["num_records"]
-                )
-                return dataclasses.asdict(before)
+                stream = stack.enter_context(opened)
+                measured = _Measured(stream, work, arguments["num_records"])
+                describe = getattr(module, "describe", dict)
+                return {"memory": dataclasses.asdict(before), "description": describe()}
             if measured is None:
                 raise ValueError(f"{do!r} needs an open loader")
             if do == "measure":
                 return measured.measure(**arguments)
-            if do == "verify":
-                return measured.verify()
+            if do == "sample":
+                return measured.sample(**arguments)
             if do == "close":
                 measured = None
                 return stack.close()  # type: ignore[func-returns-value]

@@ -47,9 +47,7 @@ class Verdict:
     places: int
 
 
-def verify(
-    work: Work, database: Path, images: npt.NDArray[Any], records: Iterable[int]
-) -> Verdict:
+def verify(work: Work, database: Path, images: npt.NDArray[Any], records: Iterable[int]) -> Verdict:
     """Compare images with their records.
 
     Args:
@@ -108,9 +106,7 @@ def _levels(work: Work, image: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return values / work.scale + np.array(work.mean or 0.0).reshape(-1, 1, 1)
 
 
-def _find(
-    image: npt.NDArray[np.float64], pixels: npt.NDArray[np.uint8]
-) -> tuple[int, int, bool]:
+def _find(image: npt.NDArray[np.float64], pixels: npt.NDArray[np.uint8]) -> tuple[int, int, bool]:
     """Return row and column of the likest place, and whether it is mirrored."""
     channels, rows, columns = image.shape
     rng = np.random.default_rng(0)

@@ -23,7 +23,7 @@ NATIVE = CHECKOUT / "prefetch" / "_native"
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 _SECONDS = os.environ.get("RINGFEED_FUZZ_SECONDS", "4")
 _SEED = os.environ.get("RINGFEED_FUZZ_SEED", "1")
-_FLAGS = "-std=c11 -O1 -g -ffp-contract=off -fno-sanitize-recover=undefined".split()
+_FLAGS = ["-std=c11", "-O1", "-g", "-ffp-contract=off", "-fno-sanitize-recover=undefined"]
 
 
 def _build(compiler: str, sanitizers: str, target: Path, *flags: str) -> bool:

@@ -25,8 +25,9 @@ _PUBLIC = {
         CorruptDatabaseError
         DatabaseChangedError DatabaseInUseError DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
-        FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError SourceError
-        StaleIteratorError StateError TooManyBadRecordsError UnsupportedSourceError open open_prototxt
+        FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError
+        SourceError StaleIteratorError StateError TooManyBadRecordsError UnsupportedSourceError open
+        open_prototxt
     """,
     "prefetch.caffe": """
         BlobProto BlobProtoVector BlobShape DataParameter Datum ImageDataParameter LayerParameter

@@ -89,5 +89,5 @@ def _hide_extension(monkeypatch: pytest.MonkeyPatch) -> None:
 def _use_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RINGFEED_KERNELS", raising=False)
     monkeypatch.setattr(_kernel_choice, "kernels", _reference)
-    monkeypatch.setattr(_kernel_choice, "kernels_available", False)  # noqa: FBT003
+    monkeypatch.setattr(_kernel_choice, "kernels_available", False)
     monkeypatch.setattr(_kernel_choice, "_said", set())

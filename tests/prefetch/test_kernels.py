@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-RECIPE = Transform(train=False).recipe
+RECIPE: Any = Transform(train=False).recipe
 RECORD = encode_datum(channels=1, height=2, width=3, data=bytes(range(6)), label=7)
 
 
@@ -155,14 +155,15 @@ def test_records_may_come_in_any_sequence() -> None:
 
 
 def test_nothing_is_held_afterwards() -> None:
-    given = arguments(values=[memoryview(bytearray(RECORD)), memoryview(bytearray(b"\xff"))])
+    values = [memoryview(bytearray(RECORD)), memoryview(bytearray(b"\xff"))]
+    _, words, data, labels, _ = arguments(values=values)
     recipe = RECIPE._replace(mean_image=np.zeros((1, 2, 3), np.float32))
-    counted = [*given[0], *given[1:4], recipe.mean_image, recipe.scale]
+    counted = [*values, words, data, labels, recipe.mean_image, recipe.scale]
     before = [sys.getrefcount(one) for one in counted]
     for _ in range(3):
-        assert _kernels.fill(*given[:4], recipe) == [(1, Reason.TRUNCATED, (0, 1))]
+        assert _kernels.fill(values, words, data, labels, recipe) == [(1, Reason.TRUNCATED, (0, 1))]
     assert before == [sys.getrefcount(one) for one in counted]
-    for view in given[0]:
+    for view in values:
         view.release()
 
 
@@ -220,6 +221,29 @@ def test_a_large_uint8_image_that_keeps_its_layout_is_copied_whole() -> None:
     row = np.zeros_like(image)
     assert _kernels.fill_image(image, np.zeros(3, np.uint32), row, recipe) is None
     assert np.array_equal(row, image)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("mirror", [False, True])
+def test_lines_too_long_for_one_go_are_the_twins(dtype: Any, layout: Any, *, mirror: bool) -> None:
+    rng = np.random.default_rng(1)
+    shape = (3, 2, 2500)
+    transform = Transform(
+        train=False,
+        mirror=mirror,
+        mean_image=rng.random(shape, np.float32) * 255,
+        scale=(0.3, 0.2, 0.1),
+        layout=layout,
+        dtype=np.dtype(dtype),
+    )
+    value = memoryview(encode_datum(channels=3, height=2, width=2500, data=rng.bytes(15000)))
+    sample = shape if layout == "nchw" else (2, 2500, 3)
+    rows = [np.zeros((1, *sample), dtype) for _ in range(2)]
+    words = np.full((1, 3), 2**31, np.uint32)
+    for kernels, data in zip((_kernels, _reference), rows, strict=True):
+        assert kernels.fill([value], words, data, None, transform.recipe) == []
+    assert rows[0].tobytes() == rows[1].tobytes()
 
 
 def test_float16_is_numpys_at_every_exponent_and_every_edge() -> None:

@@ -1,4 +1,4 @@
-"""The tests of the kernels, run once more on kernels with address and undefined-behaviour checks."""
+"""The tests of the kernels, run again on kernels built with address and undefined sanitizers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ TESTS = (
     "tests/properties/test_kernels_properties.py",
 )
 
-_FLAGS = "-std=c11 -O0 -g -fPIC -shared -ffp-contract=off -fno-sanitize-recover=undefined".split()
+_FLAGS = ["-std=c11", "-O0", "-g", "-fPIC", "-shared", "-ffp-contract=off"]
+_SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 
 # The instrumented extension takes the place of the installed one before anything imports that.
 _RUN = """
@@ -51,7 +52,7 @@ def test_the_kernels_tests_pass_under_sanitizers(loops: str, tmp_path: Path) -> 
     sources = sorted((CHECKOUT / "prefetch" / "_native").glob("*.c"))
     includes = sysconfig.get_path("include")
     define = ["-DRINGFEED_BASELINE"] if loops == "baseline" else []
-    command = ["gcc", *_FLAGS, *define, "-fsanitize=address,undefined", f"-I{includes}"]
+    command = ["gcc", *_FLAGS, *define, *_SANITIZERS, f"-I{includes}"]
     subprocess.run([*command, *sources, "-o", extension], check=True)
     environment = {
         **os.environ,

@@ -213,15 +213,30 @@ def test_a_record_is_described_by_its_database_and_its_key_once_indexed(
 
 def test_released_records_cannot_be_read(folder: Path) -> None:
     with RecordSource.open(folder) as source:
-        for records in (source.walker().take(0, 2), source.reader().fetch(np.array([0, 1]))):
-            part = records[1:2]
-            assert len(records) == 2
-            assert len(part) == 1
-            records.release()
-            records.release()
-            for view in (*records.keys, *records.values, *part.keys, *part.values):
-                with pytest.raises(ValueError, match="released"):
-                    view[0]
+        records = source.walker().take(0, 2)
+        part = records[1:2]
+        assert len(records) == 2
+        assert len(part) == 1
+        records.release()
+        records.release()
+        for view in (*records.keys, *records.values, *part.keys, *part.values):
+            with pytest.raises(ValueError, match="released"):
+                view[0]
+
+
+def test_released_records_of_a_mapping_cannot_be_read(folder: Path) -> None:
+    with RecordSource.open(folder) as source:
+        records = source.reader().fetch(np.array([0, 1]))
+        part = records[1:2]
+        kept = bytes(part.keys[0])
+        records.release()
+        records.release()
+        for views in (records.keys, records.values):
+            assert len(views) == 2
+            with pytest.raises(ValueError, match="released"):
+                views[0]
+        assert bytes(part.keys[0]) == kept
+        part.release()
 
 
 def test_values_are_the_databases_own_memory_and_cannot_be_written(folder: Path) -> None:

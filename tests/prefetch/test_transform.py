@@ -491,7 +491,12 @@ def test_an_image_decoded_for_its_shape_is_not_decoded_again(
 ) -> None:
     decoded: list[int] = []
     decode = cv2.imdecode
-    monkeypatch.setattr(cv2, "imdecode", lambda data, flag: decoded.append(1) or decode(data, flag))
+
+    def counting(data: Any, flag: int) -> Any:
+        decoded.append(flag)
+        return decode(data, flag)
+
+    monkeypatch.setattr(cv2, "imdecode", counting)
     transformer = RecordTransformer(Transform(train=False))
     values = [encoded(UNIQUE.transpose(1, 2, 0)), encoded(255 - UNIQUE.transpose(1, 2, 0))]
     data = np.zeros((2, 3, 4, 5), np.float32)

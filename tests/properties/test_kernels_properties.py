@@ -87,7 +87,8 @@ def records(draw: st.DrawFn, shape: tuple[int, int, int], rng: np.random.Generat
     head = encode_datum(channels=channels, height=height, width=width)
     kind = draw(st.sampled_from(["bytes", "bytes", "floats", "both", "encoded", "noise"]))
     if kind == "noise":
-        return draw(st.binary(max_size=60))
+        noise: bytes = draw(st.binary(max_size=60))
+        return noise
     if kind == "encoded":
         return encode_datum(data=draw(st.binary(max_size=9)), encoded=True, label=5)
     record = head + encode_datum(label=draw(st.integers(-(2**31), 2**31 - 1)))
@@ -238,7 +239,7 @@ def fields(draw: st.DrawFn) -> bytes:
     tag = varint(draw(st.integers(0, 10)) << 3 | draw(st.integers(0, 7)))
     if draw(st.integers(0, 4)) == 0:  # longer than it need be
         tag = bytes((*tag[:-1], tag[-1] | 0x80, *([0x80] * draw(st.integers(0, 4))), 0))
-    body = draw(
+    body: bytes = draw(
         st.one_of(
             st.binary(max_size=12),
             st.binary(max_size=12).map(lambda payload: varint(len(payload)) + payload),

@@ -8,13 +8,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prefetch._endless import endless
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
     import prefetch
-    from consumers import Consumer
+    from prefetch.cli._consumers import Consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,24 +154,6 @@ def measure_in_turns(
                 )
                 case.measure(num_batches)
     return alone_s
-
-
-def endless(feed: prefetch.Feed) -> Iterator[prefetch.Batch]:
-    """Yield the batches of epoch after epoch.
-
-    Raises:
-        ValueError: An epoch has no batches.
-    """
-    while True:
-        served = False
-        for batch in feed:
-            served = True
-            yield batch
-        if not served:
-            raise ValueError(
-                f"an epoch of this feed has no batches: batch_size is {feed.config.batch_size} "
-                f"and last_batch {feed.config.last_batch}"
-            )
 
 
 def _cpu_time() -> float:

@@ -1,0 +1,37 @@
+"""Making databases: of listed images, of class folders, of arrays.
+
+`open_input` finds out what the input is and returns its examples; `convert` stores them. Between
+the two, `Examples` is all that either knows of the other.
+"""
+
+from __future__ import annotations
+
+from prefetch._convert._conversion import Report, convert
+from prefetch._convert._errors import (
+    ConversionError,
+    InputError,
+    NothingConvertedError,
+    OptionsError,
+    Unreadable,
+    UnreadableImagesError,
+)
+from prefetch._convert._images import Treatment
+from prefetch._convert._inputs import Input, InputOptions, Kind, open_input
+from prefetch._convert._labels import LabelRule
+
+__all__ = [
+    "ConversionError",
+    "Input",
+    "InputError",
+    "InputOptions",
+    "Kind",
+    "LabelRule",
+    "NothingConvertedError",
+    "OptionsError",
+    "Report",
+    "Treatment",
+    "Unreadable",
+    "UnreadableImagesError",
+    "convert",
+    "open_input",
+]

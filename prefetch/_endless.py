@@ -1,0 +1,34 @@
+"""A feed as one stream of batches, for tools that count batches and not epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prefetch._errors import EmptyDatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prefetch._batch import Batch
+    from prefetch._feed import Feed
+
+
+def endless(feed: Feed) -> Iterator[Batch]:
+    """Yield the batches of epoch after epoch.
+
+    Raises:
+        EmptyDatabaseError: An epoch has no batches.
+        PrefetchError: As the feed does.
+    """
+    while True:
+        served = False
+        for batch in feed:
+            served = True
+            yield batch
+        if not served:
+            raise EmptyDatabaseError(
+                str(feed.config.source[0]),
+                f"an epoch has no batches: it has {feed.num_records} records, with batch_size "
+                f"{feed.config.batch_size} and last_batch {feed.config.last_batch}; lower "
+                "batch_size, or use last_batch: partial",
+            )

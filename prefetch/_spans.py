@@ -1,0 +1,82 @@
+"""Bytes by their places in one piece of memory: many small views of which none need be made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+from prefetch import _kernel_choice
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+class Spans(Sequence[memoryview]):
+    """A sequence of views that are made when they are asked for. Not thread-safe.
+
+    The C kernels read spans where they lie, without a Python object for each.
+
+    Args:
+        memory: Where they lie; kept until `release`.
+        begins: (n,) int64, C-contiguous: offset of each.
+        sizes: (n,) int64, C-contiguous: bytes of each.
+
+    Attributes:
+        begins: As given.
+        sizes: As given.
+
+    Example:
+        >>> import numpy as np
+        >>> spans = Spans(memoryview(b"key0key1"), np.array([0, 4]), np.array([4, 4]))
+        >>> [bytes(view) for view in spans], spans.joined()
+        ([b'key0', b'key1'], b'key0key1')
+    """
+
+    __slots__ = ("_memory", "begins", "sizes")
+
+    def __init__(
+        self,
+        memory: memoryview,
+        begins: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> None:
+        self._memory: memoryview | None = memory
+        self.begins = begins
+        self.sizes = sizes
+
+    @property
+    def memory(self) -> memoryview:
+        """The memory that they lie in.
+
+        Raises:
+            ValueError: They were released.
+        """
+        if self._memory is None:
+            raise ValueError("operation forbidden on released spans")
+        return self._memory
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.begins)
+
+    @overload
+    def __getitem__(self, place: int) -> memoryview: ...
+    @overload
+    def __getitem__(self, place: slice) -> Spans: ...
+    def __getitem__(self, place: int | slice) -> memoryview | Spans:
+        """Return one view, or some of the spans."""
+        if isinstance(place, slice):
+            return Spans(self.memory, self.begins[place], self.sizes[place])
+        begin = int(self.begins[place])
+        return self.memory[begin : begin + int(self.sizes[place])]
+
+    def joined(self) -> bytes:
+        """Return the bytes of all of them, one directly after the other."""
+        if _kernel_choice.spans is None:
+            return b"".join(self)
+        return _kernel_choice.spans.gather(self.memory, self.begins, self.sizes)
+
+    def release(self) -> None:
+        """Let go of the memory; what is asked for afterwards raises."""
+        self._memory = None

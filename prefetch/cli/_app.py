@@ -1,0 +1,175 @@
+"""The commands in one program, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import logging
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from memory import SyncedMemoryError
+from prefetch._errors import PrefetchError
+from prefetch.cli._bench import bench
+from prefetch.cli._check import check
+from prefetch.cli._convert import convert
+from prefetch.cli._from_prototxt import from_prototxt
+from prefetch.cli._inspect import inspect
+from prefetch.cli._mean import mean
+from prefetch.cli._schema import schema
+from prefetch.cli._show import show
+from prefetch.cli._terminal import listening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Runs a command; an error that it is made to meet becomes a line and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        level = logging.INFO if ctx.params.get("verbose") else logging.WARNING
+        try:
+            with listening(_tell, level=level):
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _tell("interrupted", "nothing more was done")
+            raise typer.Exit(_INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # whoever read the output has enough; typer ends quietly
+        except (PrefetchError, SyncedMemoryError, OSError) as error:
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            else:
+                _tell("error", str(error))
+            raise typer.Exit(1) from None
+
+
+def _tell(level: str, message: str) -> None:
+    sys.stderr.write(f"{level}: {message}\n")
+
+
+app = typer.Typer(
+    name="ringfeed",
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callbacks take the value
+    if wanted:
+        sys.stdout.write(f"ringfeed {importlib.metadata.version('ringfeed')}\n")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="ringfeed COMMAND --help shows each command with examples. Exit status: 0 done; 1 an "
+    "error, which stands on the standard error; 2 a wrong use of the command; 130 interrupted."
+)
+def _ringfeed(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say what was chosen, such as by auto.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from (a traceback).")
+    ] = False,
+) -> None:
+    """Feed training loops from LMDBs of Caffe Datum records: the tools around it."""
+
+
+def _examples(*lines: str) -> str:
+    # A line of \b keeps the lines of a paragraph as they are.
+    return "\b\nExamples:\n" + "\n".join(f"  ringfeed {line}" for line in lines)
+
+
+app.command(
+    short_help="Images into a database: from a list, folders, arrays, MNIST's or CIFAR's files.",
+    epilog=_examples(
+        "convert photos photos.txt photos_lmdb --resize-width 64 --resize-height 64 --shuffle",
+        "convert photos photos.txt jpeg_lmdb --encoded",
+        "convert classes classes_lmdb --gray --check-size",
+        "convert images.npy labels.npy arrays_lmdb",
+    ),
+)(convert)
+app.command(
+    short_help="The mean image of a database, as Caffe's compute_image_mean makes it.",
+    epilog=_examples(
+        "mean data/digits_lmdb mean.binaryproto",
+        "mean data/digits_lmdb mean.npy --exact --json",
+    ),
+)(mean)
+app.command(
+    short_help="What is in a database, and what is wrong with it.",
+    epilog=_examples(
+        "inspect data/digits_lmdb",
+        "inspect data/digits_lmdb --full --json",
+        "inspect data/digits_lmdb --show digits.png",
+    ),
+)(inspect)
+app.command(
+    short_help="Draw the batches that a network will see.",
+    epilog=_examples(
+        "show configs/digits.yaml batches.png",
+        "show configs/digits.yaml --batches 2 batches.png",
+        "show lenet.prototxt --phase test batches.png",
+    ),
+)(show)
+app.command(
+    short_help="Whether a configuration works, and what it comes to.",
+    epilog=_examples(
+        "check configs/digits.yaml",
+        "check lenet.prototxt --phase test --json",
+    ),
+)(check)
+app.command(
+    short_help="The JSON schema of configuration files, for editors.",
+    epilog=_examples("schema > schema.json"),
+)(schema)
+app.command(
+    "from-prototxt",
+    short_help="A network's Data layer as a YAML file.",
+    epilog=_examples(
+        "from-prototxt lenet.prototxt",
+        "from-prototxt lenet.prototxt train.yaml --seed 1701",
+        "from-prototxt lenet.prototxt test.yaml --phase test",
+    ),
+)(from_prototxt)
+app.command(
+    short_help="How fast a configuration is on this machine.",
+    epilog=_examples(
+        "bench configs/digits.yaml",
+        "bench configs/digits.yaml --threads 1 --prefetch 2 --rounds 3 --json",
+    ),
+)(bench)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, and return the exit status."""
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # a damaged image is reported by us
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a key may be in any script
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="ringfeed")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0

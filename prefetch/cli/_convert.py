@@ -1,0 +1,261 @@
+"""``ringfeed convert``: images into a database."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path  # noqa: TC003 - typer looks it up
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from prefetch.cli._terminal import Patience, print_fields, print_json, shown_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prefetch._convert import Input, InputOptions, Report, Unreadable
+
+logger = logging.getLogger(__name__)
+
+_SHAPES_SHOWN = 10
+
+
+def convert(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INPUT...",
+            help="ROOT LIST: a folder, and a file of image names and labels; or a folder of class "
+            "folders; or .npy or .npz arrays; or MNIST's IMAGES LABELS; or CIFAR's .bin batches.",
+        ),
+    ],
+    database: Annotated[Path, typer.Argument(metavar="DB", help="The folder to make.")],
+    *,
+    kind: Annotated[
+        Literal["auto", "list", "folders", "arrays", "mnist", "cifar"],
+        typer.Option("--from", help="What INPUT is; auto: what it looks like."),
+    ] = "auto",
+    gray: Annotated[bool, typer.Option("--gray", help="Store one channel.")] = False,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Store in another order than the list's.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of that order.")] = 0,
+    resize_width: Annotated[
+        int,
+        typer.Option("--resize-width", "--resize_width", min=0, help="Width in pixels; 0: own."),
+    ] = 0,
+    resize_height: Annotated[
+        int,
+        typer.Option("--resize-height", "--resize_height", min=0, help="Height in pixels; 0: own."),
+    ] = 0,
+    check_size: Annotated[
+        bool,
+        typer.Option("--check-size", "--check_size", help="Refuse records of several shapes."),
+    ] = False,
+    encoded: Annotated[
+        bool,
+        typer.Option("--encoded", help="Store image files, unchanged where possible, not pixels."),
+    ] = False,
+    encode_type: Annotated[
+        str,
+        typer.Option(
+            "--encode-type", "--encode_type", help="Their type, such as png or jpg; empty: own."
+        ),
+    ] = "",
+    labels: Annotated[
+        Literal["strict", "int32", "caffe"],
+        typer.Option(
+            help="strict: 0 to 2147483647; int32: negative ones too; caffe: whatever C's atoi "
+            "makes of the text."
+        ),
+    ] = "strict",
+    arrays: Annotated[
+        str, typer.Option(metavar="IMAGES,LABELS", help="Names of the arrays in a .npz file.")
+    ] = "",
+    layout: Annotated[
+        Literal["auto", "nchw", "nhwc"], typer.Option(help="Order of an array's axes.")
+    ] = "auto",
+    reverse_channels: Annotated[
+        bool, typer.Option("--reverse-channels", help="Store an array's RGB as BGR.")
+    ] = False,
+    coarse: Annotated[
+        bool, typer.Option("--coarse", help="Take CIFAR-100's coarse labels.")
+    ] = False,
+    skip_unreadable: Annotated[
+        bool,
+        typer.Option("--skip-unreadable", help="Leave out images that cannot be read."),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where such images are listed; DB.unreadable.tsv if not given."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what an interrupted run has left.")
+    ] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads, one a core if not given; the result is the same."),
+    ] = None,
+    backend: Annotated[  # noqa: ARG001 - for scripts that were written for Caffe
+        Literal["lmdb"], typer.Option(help="The kind of database.")
+    ] = "lmdb",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Convert images to a database of Caffe Datum records.
+
+    Options and results are those of Caffe's convert_imageset and of its converters for MNIST and
+    CIFAR. The database gets its name when it is whole; before, it is in DB.partial, and the same
+    command with --resume goes on with it.
+    """
+    from prefetch import _convert as conversion  # noqa: PLC0415 - OpenCV is slow to import
+
+    report = report or database.absolute().with_name(f"{database.absolute().name}.unreadable.tsv")
+    began = time.perf_counter()
+    try:
+        options = conversion.InputOptions(
+            labels=conversion.LabelRule(labels),
+            treatment=conversion.Treatment(
+                gray=gray,
+                resize_height=resize_height,
+                resize_width=resize_width,
+                encoded=encoded,
+                encode_type=encode_type,
+            ),
+            shuffle=shuffle,
+            seed=seed,
+            layout=None if layout == "auto" else layout,
+            names=_array_names(arrays),
+            reverse_channels=reverse_channels,
+            coarse=coarse,
+        )
+        opened = conversion.open_input(
+            inputs, options, kind=None if kind == "auto" else conversion.Kind(kind)
+        )
+    except conversion.OptionsError as error:
+        raise typer.BadParameter(str(error)) from None
+    _warn_of_input(options, opened)
+    try:
+        with Patience() as patience:
+            done = conversion.convert(
+                opened.examples,
+                database,
+                threads=threads,
+                check_size=check_size,
+                skip_unreadable=skip_unreadable,
+                resume=resume,
+                files=_class_file(opened),
+                progress=lambda num, total: patience("converting", num, total),
+            )
+    except conversion.UnreadableImagesError as error:
+        _write_unreadable(report, error.unreadable)
+        raise
+    if done.unreadable:
+        _write_unreadable(report, done.unreadable)
+    _warn_of_shapes(done)
+    elapsed_s = time.perf_counter() - began
+    if as_json:
+        print_json(_as_json(database, opened, done, report, elapsed_s))
+    else:
+        print_fields(_fields(database, opened, done, report, elapsed_s))
+
+
+def _array_names(text: str) -> tuple[str, str] | None:
+    if not text:
+        return None
+    images, comma, labels = text.partition(",")
+    if not (images and comma and labels):
+        raise typer.BadParameter(f"--arrays: expected two names as IMAGES,LABELS, found {text!r}")
+    return images, labels
+
+
+def _class_file(opened: Input) -> dict[str, str]:
+    """Return the file that tells the label of each class folder."""
+    if not opened.classes:
+        return {}
+    return {"classes.tsv": "".join(f"{label}\t{name}\n" for name, label in opened.classes)}
+
+
+def _write_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:
+    lines = (f"{one.index}\t{one.path}\t{one.reason}\n" for one in unreadable)
+    path.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
+    logger.warning("%s: lists %d images that cannot be read", path, len(unreadable))
+
+
+def _warn_of_input(options: InputOptions, opened: Input) -> None:
+    treatment = options.treatment
+    if not (treatment.resizes or treatment.may_keep):
+        logger.warning("one of --resize-height and --resize-width has no effect without the other")
+    if opened.num_other_files:
+        logger.warning(
+            "%d files are left out: by their names' endings they are no images",
+            opened.num_other_files,
+        )
+    if opened.num_keys_shortened:
+        logger.warning(
+            "%d names are longer than LMDB's keys, which hold their beginnings and a digest",
+            opened.num_keys_shortened,
+        )
+
+
+def _warn_of_shapes(done: Report) -> None:
+    channels = sorted({shape[0] for shape in done.shapes})
+    if len(channels) > 1:
+        logger.warning(
+            "there are records of %s channels; a feed needs force_color or force_gray for them",
+            " and ".join(map(str, channels)),
+        )
+    if len({shape[1:] for shape in done.shapes}) > 1:
+        logger.warning("the images have several sizes; a feed needs a crop_size for them")
+
+
+def _fields(
+    database: Path, opened: Input, done: Report, report: Path, elapsed_s: float
+) -> Iterator[tuple[str, str]]:
+    yield "database", str(database)
+    yield "input", f"{opened.kind}, {done.num_images} images"
+    resumed = f", {done.num_resumed} of them before" if done.num_resumed else ""
+    yield "records", f"{done.num_stored}{resumed}, in {elapsed_s:.1f} s"
+    if done.num_unchanged:
+        yield "", f"{done.num_unchanged} hold an image file as it was"
+    for number, (shape, count) in enumerate(done.shapes.items()):
+        if number == _SHAPES_SHOWN:
+            yield "", f"and {len(done.shapes) - number} shapes more"
+            break
+        yield "" if number else "shapes", f"{' x '.join(map(str, shape))}: {count}"
+    for number, (name, label) in enumerate(opened.classes[:_SHAPES_SHOWN]):
+        yield "" if number else "classes", f"{label}: {name}"
+    if len(opened.classes) > _SHAPES_SHOWN:
+        yield "", f"and {len(opened.classes) - _SHAPES_SHOWN} more; all are in classes.tsv"
+    if done.unreadable:
+        yield "unreadable", f"{len(done.unreadable)} images left out; {report} lists them"
+    yield "size", shown_bytes(done.size_bytes)
+
+
+def _as_json(
+    database: Path, opened: Input, done: Report, report: Path, elapsed_s: float
+) -> dict[str, Any]:
+    return {
+        "database": _shown(database.absolute()),
+        "input": str(opened.kind),
+        "images": done.num_images,
+        "records": done.num_stored,
+        "records_resumed": done.num_resumed,
+        "records_unchanged": done.num_unchanged,
+        "shapes": [
+            {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
+        ],
+        "classes": {_shown(name): label for name, label in opened.classes},
+        "unreadable": len(done.unreadable),
+        "unreadable_report": _shown(report) if done.unreadable else None,
+        "size_bytes": done.size_bytes,
+        "elapsed_s": elapsed_s,
+    }
+
+
+def _shown(path: str | Path) -> str:
+    """Return a path as text that any program reads, whatever its bytes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

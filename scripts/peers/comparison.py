@@ -1,0 +1,197 @@
+"""What the measurements say: ratios within one run, and the figures that the feed is to reach.
+
+Ratios are taken round by round, of loaders that were measured next to each other, and their median
+is given: what slows the machine for a while slows both.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from peers.contest import Result, Round
+
+OURS = "ringfeed, 1 thread"
+OURS_2 = "ringfeed, 2 threads"
+MEMCPY = "memcpy alone"
+DECODE = "decode alone, 1 thread"
+DECODE_2 = "decode alone, 2 threads"
+
+# Levels of 0 to 255: decoders differ in how they enlarge the colour planes, by less than this on
+# average; another image, or another place in it, by some tens.
+_SAME_IMAGE_LEVELS = 6.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A ratio that the feed is to reach.
+
+    Attributes:
+        work: At which work.
+        what: What is compared.
+        ratio: What it is in this run: the median over the rounds.
+        at_least: The lowest ratio that reaches the goal, or None.
+        at_most: The highest, or None.
+        reached: Whether it does.
+    """
+
+    work: str
+    what: str
+    ratio: float
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the ratio is on the right side of the limit."""
+        if self.at_least is not None:
+            return self.ratio >= self.at_least
+        return self.at_most is None or self.ratio <= self.at_most
+
+
+def is_same_work(result: Result) -> bool:
+    """Return whether a loader delivered the right images, as far as decoders agree."""
+    verdict = result.verdict
+    return verdict is None or verdict.mean_levels <= _SAME_IMAGE_LEVELS
+
+
+def _speed(measured: Round) -> float:
+    return measured.images_per_s
+
+
+def _cpu(measured: Round) -> float:
+    return measured.cpu_ms
+
+
+def ratio(
+    upper: Result, lower: Result, value: Callable[[Round], float], consumer: str = "touch"
+) -> float:
+    """Return the median over the rounds of a value's ratio between two loaders."""
+    pairs = zip(upper.rounds[consumer], lower.rounds[consumer], strict=True)
+    return statistics.median(value(above) / value(below) for above, below in pairs)
+
+
+def ratios(results: Sequence[Result], consumer: str) -> list[dict[str, Any]]:
+    """Return how each loader stands to the feed with one thread: {name, images_per_s, cpu}."""
+    ours = _by_name(results).get(OURS)
+    if ours is None:
+        return []
+    return [
+        {
+            "name": result.entry.name,
+            "images_per_s": ratio(ours, result, _speed, consumer),
+            "cpu": ratio(ours, result, _cpu, consumer),
+        }
+        for result in results
+    ]
+
+
+def goals(work: str, results: Sequence[Result]) -> list[Goal]:
+    """Return the goals that can be judged by what was measured at a work."""
+    by_name = _by_name(results)
+    found: list[Goal] = []
+
+    def add(
+        what: str,
+        upper: str,
+        lower: str,
+        value: Callable[[Round], float],
+        **limit: float,
+    ) -> None:
+        if upper in by_name and lower in by_name:
+            measured = ratio(by_name[upper], by_name[lower], value)
+            found.append(Goal(work=work, what=what, ratio=measured, **limit))
+
+    if work == "uint8":
+        add("images/s, to memcpy's", OURS, MEMCPY, _speed, at_least=0.95)
+        add("CPU time, to memcpy's", OURS, MEMCPY, _cpu, at_most=1.1)
+    elif work == "float":
+        add("images/s, to DALI's", OURS, "DALI", _speed, at_least=3.5)
+        add("images/s, to SPDL's", OURS, "SPDL", _speed, at_least=2.5)
+    elif work == "jpeg":
+        add("CPU time, to decoding's", OURS, DECODE, _cpu, at_most=1.3)
+        add("CPU time, to decoding's, 2 threads", OURS_2, DECODE_2, _cpu, at_most=1.3)
+        add("images/s of 2 threads, to DALI's", OURS_2, "DALI", _speed, at_least=1.5)
+        if {OURS, OURS_2, DECODE, DECODE_2} <= by_name.keys():
+            scaling = ratio(by_name[OURS_2], by_name[OURS], _speed)
+            bare = ratio(by_name[DECODE_2], by_name[DECODE], _speed)
+            what = "2 threads over 1, to decoding's"
+            found.append(Goal(work=work, what=what, ratio=scaling / bare, at_least=0.92))
+    return found
+
+
+def table(results: Sequence[Result], consumer: str, *, title: str) -> Table:
+    """Return what the loaders did with one consumer."""
+    view = Table("", box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    headings = (
+        "images/s",
+        "median",
+        "CPU ms",
+        "median",
+        "ours/it",
+        "next µs",
+        "MB",
+        "of it imports",
+    )
+    for heading in headings:
+        view.add_column(heading, justify="right")
+    view.add_column("pixels")
+    view.add_column("settings", overflow="fold")
+    ours = _by_name(results).get(OURS)
+    for result in results:
+        rounds = result.rounds[consumer]
+
+        def mid(value: Callable[[Round], float], rounds: Sequence[Round] = rounds) -> float:
+            return statistics.median(map(value, rounds))
+
+        view.add_row(
+            result.entry.name,
+            f"{max(map(_speed, rounds)):,.0f}",
+            f"{mid(_speed):,.0f}",
+            f"{min(map(_cpu, rounds)):.4f}",
+            f"{mid(_cpu):.4f}",
+            "" if ours is None else f"{ratio(ours, result, _speed, consumer):.2f}",
+            f"{mid(lambda measured: 1e6 * measured.ready_next_s):,.0f}",
+            f"{max(one.anonymous_bytes + one.shared_bytes for one in rounds) / 1e6:,.0f}",
+            f"{result.start_bytes / 1e6:,.0f}",
+            _pixels(result),
+            ", ".join(f"{name} {value}" for name, value in result.settings.items()),
+        )
+    return view
+
+
+def goals_table(found: Sequence[Goal]) -> Table:
+    """Return the goals with what was reached."""
+    view = Table("work", "ratio of", box=None, padding=(0, 2, 0, 0))
+    for heading in ("is", "goal", ""):
+        view.add_column(heading, justify="right")
+    for goal in found:
+        limit = f">= {goal.at_least}" if goal.at_least is not None else f"<= {goal.at_most}"
+        view.add_row(
+            goal.work, goal.what, f"{goal.ratio:.2f}", limit, "" if goal.reached else "MISSED"
+        )
+    return view
+
+
+def _pixels(result: Result) -> str:
+    if not result.delivered:
+        return "WRONG RECORDS"
+    if result.verdict is None:
+        return ""
+    if not is_same_work(result):
+        return "WRONG IMAGES"
+    if result.verdict.identical:
+        return "identical"
+    if result.verdict.max_levels < 0.01:
+        return "rounded otherwise"
+    return f"within {result.verdict.max_levels:.0f} levels"
+
+
+def _by_name(results: Sequence[Result]) -> dict[str, Result]:
+    return {result.entry.name: result for result in results}

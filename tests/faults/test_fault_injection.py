@@ -1,0 +1,426 @@
+"""Every effect of a feed fails once, at its nth use, and one law holds.
+
+The right error reaches the consumer, once; the batches before it are right, in order and none is
+lost, so that a feed that loads the state goes on exactly behind them; nothing hangs (pytest's
+timeout); no thread, file, host byte or device byte is left; and a new feed works.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+import pytest
+
+import prefetch
+from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
+from memory.testing import FailingDevice, LiveBuffers, hold, live_buffers
+from prefetch._records import RecordReader, Walker
+from prefetch._transform import RecordTransformer
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+NUM_RECORDS = 24
+THREADS = [1, 2, 8]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty-four records; every pixel of record i is i."""
+    folder = tmp_path_factory.mktemp("sound")
+    return write_database(folder / "db", fingerprinted_images(NUM_RECORDS))
+
+
+@pytest.fixture(autouse=True)
+def _no_bytes_left() -> Iterator[None]:
+    """Fail a test that leaves memory of any device allocated."""
+    before = _live_buffers()
+    yield
+    assert before == _live_buffers()
+
+
+def _live_buffers() -> tuple[LiveBuffers, ...]:
+    gc.collect()  # an exception's traceback and its frames refer to each other
+    gc.collect()  # a lease that went with them has put its slot into the ring's queue
+    return live_buffers()
+
+
+def _options(source: Path, threads: int, **more: Any) -> dict[str, Any]:
+    return {"source": source, "batch_size": 4, "threads": threads, "prefetch": 2, **more}
+
+
+def _take_all(feed: prefetch.Feed) -> tuple[list[int], BaseException | None]:
+    """Return the records of an epoch's batches up to an error, which must end the feed."""
+    taken: list[int] = []
+    before = feed.stats().samples
+    iterator = iter(feed)
+    try:
+        for batch in iterator:
+            labels = batch.indices % NUM_RECORDS
+            if not (batch.data.numpy(writable=False).T == labels).all():
+                pytest.fail(f"{batch} holds other records than {batch.indices}")
+            taken += batch.indices.tolist()
+            del batch
+    except Exception as error:  # noqa: BLE001 - whatever the consumer is told
+        assert feed.closed, error
+        assert feed.stats().samples - before == len(taken)
+        with pytest.raises(prefetch.FeedClosedError):
+            next(iterator)
+        return taken, error.with_traceback(None)
+    return taken, None
+
+
+def _check_law(feed: prefetch.Feed, options: dict[str, Any]) -> tuple[int, BaseException | None]:
+    """Run a feed into its fault; then let a sound one go on with the rest.
+
+    Returns:
+        How many batches were served, and the error.
+    """
+    taken, error = _take_all(feed)
+    state = feed.state_dict()
+    order = feed._prefetcher.assembly.order
+    feed.close()
+    plans = [order.plan(number) for number in range(order.batches_per_epoch)]
+    expected = [record for plan in plans if plan for record in plan.records.tolist()]
+    with prefetch.open(options) as sound:
+        sound.load_state_dict(state)
+        rest = [] if error is None else _take_all(sound)[0]
+    assert expected == taken + rest
+    return len(taken) // 4, error
+
+
+# The device -------------------------------------------------------------------------------------
+
+DEVICE_ERRORS: dict[str, type[Exception]] = {
+    "alloc_host": HostMemoryError,
+    "alloc_device": DeviceMemoryError,
+    "make_stream": DeviceError,
+    "copy_to_device": DeviceError,
+    "record": DeviceError,
+    "wait": DeviceError,
+}
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("number", [1, 4])
+@pytest.mark.parametrize("operation", DEVICE_ERRORS)
+def test_the_nth_call_of_the_device_that_fails_is_the_consumers_error(
+    source: Path, operation: str, number: int, threads: int
+) -> None:
+    options = _options(source, threads)
+    with FailingDevice(open_device("simulated"), fail={operation: number}) as device:
+        num_served, error = _check_law(prefetch.open(options, device=device), options)
+        if error is None:  # no more were asked for, or a batch of the next epoch needed it
+            assert operation in {"make_stream", "alloc_host", "alloc_device"}
+            assert number > 1
+        else:
+            assert type(error) is DEVICE_ERRORS[operation]
+            assert device.num_failures == 1
+        if operation == "wait":  # the consumer's own: two a batch
+            assert num_served == (number - 1) // 2
+        if operation.startswith("alloc") and number == 1 and threads == 1:
+            assert num_served == 0
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("number", [1, 6])
+def test_a_copy_that_fails_as_it_runs_is_told_once_by_its_batch_and_by_the_stream_behind_it(
+    source: Path, number: int, threads: int
+) -> None:
+    inner = open_device("simulated")
+    with FailingDevice(inner, fail={"copy_to_device": number}, when="run") as device:
+        told = 0
+        with prefetch.open(_options(source, threads), device=device) as feed:
+            for batch in feed:
+                for blob in (batch.data, batch.label):
+                    try:
+                        blob.numpy(writable=True)
+                    except DeviceError as error:
+                        assert "on command" in str(error)
+                        told += 1
+                assert (batch.data.numpy().T == batch.indices).all()
+                del batch, blob
+        with pytest.raises(DeviceError, match="on command"):
+            device.current_stream().synchronize()
+        assert device.num_failures == 1
+        assert told
+
+
+@pytest.mark.parametrize("threads", THREADS)
+async def test_a_batch_whose_handing_over_fails_is_not_lost(source: Path, threads: int) -> None:
+    """The state says what the consumer got: the batch whose next() raised is not among it."""
+    with FailingDevice(open_device("simulated"), fail={"wait": 5}) as device:
+        feed = prefetch.open(_options(source, threads), device=device)
+        iterator = aiter(feed)
+        for number in range(2):
+            assert (await anext(iterator)).number == number
+        with pytest.raises(DeviceError):
+            await anext(iterator)
+        assert feed.closed
+        assert (8, 8) == (feed.state_dict()["served"], feed.stats().samples)
+        del feed, iterator
+
+
+# The database -----------------------------------------------------------------------------------
+
+
+class _Nth:
+    """Lets the nth call of a method raise.
+
+    Args:
+        owner: The class.
+        name: The method.
+        number: Which call, counted from 1 over all threads.
+        error: What it raises.
+    """
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        owner: type,
+        name: str,
+        *,
+        number: int,
+        error: BaseException,
+    ) -> None:
+        real: Callable[..., Any] = getattr(owner, name)
+        lock = threading.Lock()
+        self.calls = 0
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            with lock:
+                self.calls += 1
+                fails = self.calls == number
+            if fails:
+                raise error
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, method)
+
+
+EFFECTS: dict[str, tuple[type, str, dict[str, Any]]] = {
+    "walk": (Walker, "take", {}),
+    "fetch": (RecordReader, "fetch", {"shuffle": True}),
+    "parse or decode": (RecordTransformer, "fill", {}),
+    "shape": (RecordTransformer, "sample_shape", {}),
+    "walk of a second database": (Walker, "_walk", {}),
+}
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("number", [1, 4])
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_the_nth_reading_that_fails_is_the_consumers_error(
+    source: Path, effect: str, number: int, threads: int
+) -> None:
+    owner, name, more = EFFECTS[effect]
+    if effect == "walk of a second database":
+        more = {"source": [source, source]}
+    options = {**_options(source, threads), **more}
+    feed = prefetch.open(options)
+    error = MemoryError("no memory, on command")
+    with pytest.MonkeyPatch.context() as patch:
+        nth = _Nth(patch, owner, name, number=number, error=error)
+        taken, told = _take_all(feed)
+    assert nth.calls >= number
+    assert told is error
+    served = len(taken) // 4
+    if effect.startswith("walk"):  # by one reader at a time: the place is the same for any threads
+        assert served == number - 1
+    elif effect == "fetch":  # the shape of a batch's first record, then the batch
+        assert served == (number - 1) // 2 if threads == 1 else served < number
+    else:
+        assert served == number - 1 if threads == 1 else served < number
+    state = feed.state_dict()
+    expected = list(range(NUM_RECORDS * len(more.get("source", [0]))))
+    feed.close()
+    del feed
+    with prefetch.open(options) as sound:
+        sound.load_state_dict(state)
+        rest, none = _take_all(sound)
+        assert none is None
+    together = taken + rest
+    assert expected == (sorted(together) if effect == "fetch" else together)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_of_several_faults_in_a_batch_the_first_in_its_order_is_told(
+    tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All parts of a large batch fail; the first one not before another has."""
+    records = list(fingerprinted_images(32, (3, 64, 64)))
+    large = write_database(tmp_path / "large", records)
+    another_has_failed = threading.Event()
+
+    def fill(_self: object, values: list[memoryview], *_: object) -> list[Any]:
+        if bytes(values[0]) == records[0][1]:
+            assert threads == 1 or another_has_failed.wait(timeout=20)
+            raise ValueError("first")
+        another_has_failed.set()
+        raise ValueError("another")
+
+    monkeypatch.setattr(RecordTransformer, "fill", fill)
+    feed = prefetch.open({"source": large, "batch_size": 32, "threads": threads, "prefetch": 1})
+    with pytest.raises(ValueError, match="first"):
+        next(iter(feed))
+    assert feed.closed
+    assert another_has_failed.is_set() == (threads > 1)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_an_error_read_ahead_in_an_epoch_that_is_left_is_dropped_with_it(
+    tmp_path: Path, threads: int
+) -> None:
+    """The next epoch is read, and meets the bad record in its own turn."""
+    records = list(fingerprinted_images(40))
+    records[30] = (records[30][0], b"\xff")
+    source = write_database(tmp_path / "db", records)
+    with prefetch.open(_options(source, threads, prefetch=9)) as feed:
+        for epoch in range(2):
+            iterator = iter(feed)
+            next(iterator)
+            while feed.stats().slots_filling or feed.stats().slots_ready < 7:
+                threading.Event().wait(0.001)  # until the bad record has been met
+            assert feed.epoch == epoch
+        iterator = iter(feed)
+        assert [0, 1, 2, 3, 4, 5, 6] == [next(iterator).number for _ in range(7)]
+        with pytest.raises(prefetch.RecordError):
+            next(iterator)
+
+
+def test_the_nth_transaction_that_lmdb_refuses_is_an_error_of_the_source(source: Path) -> None:
+    """Readers that find no room in the lock file's table share the snapshot's transaction."""
+    with lmdb.open(str(source), readonly=True, lock=False) as environment:
+        real = environment
+        for refusal in (lmdb.ReadersFullError, lmdb.MapResizedError):
+            feed = prefetch.open(_options(source, 8, shuffle=True), source=real)
+            shared = _Refusing(real, refusal)
+            for database in feed._prefetcher.assembly.source._databases:
+                database.snapshot.shared.environment = shared
+            taken, error = _take_all(feed)
+            assert (len(taken), error) == (NUM_RECORDS, None)
+            assert shared.refused
+            for database in feed._prefetcher.assembly.source._databases:
+                database.snapshot.shared.environment = real
+            feed.close()
+            del feed
+
+
+class _Refusing:
+    """An environment that begins no further transaction."""
+
+    def __init__(self, environment: lmdb.Environment, refusal: type[Exception]) -> None:
+        self._environment = environment
+        self._refusal = refusal
+        self.refused = 0
+
+    def begin(self, **_: Any) -> Any:
+        self.refused += 1
+        raise self._refusal("begin, on command")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environment, name)
+
+
+# Threads ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_nth_thread_that_cannot_start_is_an_error(
+    source: Path, number: int, threads: int, device: str
+) -> None:
+    """Of the readers, or of a device's streams."""
+    options = _options(source, threads)
+    error = RuntimeError("can't start new thread, on command")
+    with open_device(device) as opened, pytest.MonkeyPatch.context() as patch:
+        feed = prefetch.open(options, device=opened)
+        nth = _Nth(patch, threading.Thread, "start", number=number, error=error)
+        taken, told = _take_all(feed)
+        state = feed.state_dict()
+        feed.close()
+        del feed
+    if nth.calls < number:
+        assert (taken, told) == (list(range(NUM_RECORDS)), None)
+        return
+    if told is not error:  # a stream's
+        assert device == "simulated"
+        assert type(told) is DeviceError
+        assert str(error) in str(told)
+    else:
+        assert taken == []
+    with prefetch.open(options) as sound:
+        sound.load_state_dict(state)
+        rest, none = _take_all(sound)
+    assert none is None
+    assert list(range(NUM_RECORDS)) == taken + rest
+
+
+# Room that the device's queue takes -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_batches_whose_copies_are_still_in_flight_are_not_held_by_the_consumer(
+    source: Path, threads: int
+) -> None:
+    """A loop faster than the device is slowed down; it is not told to drop what it dropped."""
+    with (
+        open_device("simulated", latency_s=0.003) as device,
+        prefetch.open(_options(source, threads, max_batches_held=2), device=device) as feed,
+    ):
+        numbers = []
+        for batch in feed:
+            numbers.append(batch.number)
+            del batch
+        assert numbers == list(range(6))
+
+
+async def test_nor_are_they_for_an_event_loop(source: Path) -> None:
+    with (
+        open_device("simulated", latency_s=0.003) as device,
+        prefetch.open(_options(source, 2, max_batches_held=2), device=device) as feed,
+    ):
+        numbers = []
+        async for batch in feed:
+            numbers.append(batch.number)
+            del batch
+        assert numbers == list(range(6))
+
+
+def test_batches_that_are_held_while_their_copies_are_in_flight_still_count(source: Path) -> None:
+    with (
+        open_device("simulated", latency_s=0.01) as device,
+        prefetch.open(_options(source, 2, max_batches_held=3), device=device) as feed,
+    ):
+        iterator = iter(feed)
+        held = [next(iterator) for _ in range(3)]
+        with pytest.raises(prefetch.BatchesHeldError):
+            next(iterator)
+        held.clear()
+        assert next(iterator).number == 3
+
+
+def test_a_device_that_stands_still_holds_nothing_up_for_ever(source: Path) -> None:
+    """The consumer's stream is held: what it was handed drains when it goes on."""
+    device = open_device("simulated")
+    stream = device.make_stream("consumer")
+    with (
+        prefetch.open(_options(source, 2), device=device) as feed,
+        device.use_stream(stream),
+    ):
+        seen = []
+        with hold(stream):
+            iterator = iter(feed)
+            for _ in range(3):
+                seen.append(next(iterator).number)
+        seen += [batch.number for batch in iterator]
+        assert seen == list(range(6))
+    stream.close()
+    device.close()

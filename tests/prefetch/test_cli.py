@@ -1,0 +1,487 @@
+"""The command line: reports, files, errors in one line, exit statuses."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import signal
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import prefetch
+import prefetch.caffe
+from prefetch._config_schema import config_schema
+from prefetch.cli import _inspect as inspecting
+from prefetch.cli import main
+from prefetch.cli._terminal import Patience, listening, print_fields
+from prefetch.testing import encode_image, fingerprinted_images, write_database
+
+NETWORK = """
+layer {
+  name: "images" type: "Data" top: "data" top: "label" include { phase: TRAIN }
+  transform_param { mirror: true crop_size: 5 scale: 0.017 mean_value: 104 mean_value: 117.5
+                    mean_value: 123 }
+  data_param { source: "data/lmdb" batch_size: 7 backend: LMDB rand_skip: 2 }
+}
+layer {
+  name: "images" type: "Data" top: "data" include { phase: TEST }
+  transform_param { mean_file: "data/mean.binaryproto" }
+  data_param { source: "data/lmdb" batch_size: 4 backend: LMDB prefetch: 2 }
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a database, two configurations of it and a mean file."""
+    monkeypatch.chdir(tmp_path)
+    write_database(Path("data/lmdb"), fingerprinted_images(20))
+    Path("feed.yaml").write_text("source: data/lmdb\nbatch_size: 8\n", encoding="utf-8")
+    Path("net.prototxt").write_text(NETWORK, encoding="utf-8")
+    blob = prefetch.caffe.BlobProto(num=1, channels=3, height=8, width=8, data=[1.5] * 192)
+    Path("data/mean.binaryproto").write_bytes(blob.SerializeToString())
+    return tmp_path
+
+
+Run = Any
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; return its exit status, its output and its messages."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def report(run: Run, *arguments: str) -> Any:
+    status, out, err = run(*arguments, "--json")
+    assert (0, "") == (status, err)
+    return json.loads(out)
+
+
+# --- the program -----------------------------------------------------------------------------
+
+
+def test_the_version_is_the_distributions(run: Run) -> None:
+    status, out, _ = run("--version")
+    assert 0 == status
+    assert out.startswith("ringfeed ")
+
+
+def test_without_a_command_the_help_is_shown(run: Run) -> None:
+    status, out, err = run()
+    assert 2 == status
+    assert "Commands:" in out + err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["inspect"], ["inspect", ".", "--nonsense"], ["check", "none.yaml"]]
+)
+@pytest.mark.usefixtures("folder")
+def test_a_wrong_use_is_status_2_with_a_word_on_how(run: Run, arguments: list[str]) -> None:
+    status, out, err = run(*arguments)
+    assert (2, "") == (status, out)
+    assert "Usage:" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_error_is_one_message_and_status_1(run: Run) -> None:
+    status, out, err = run("inspect", "none")
+    assert (1, "", 1) == (status, out, len(err.splitlines()))
+    assert err.startswith(f"error: {Path.cwd()}/none: there is nothing here")
+
+
+@pytest.mark.usefixtures("folder")
+def test_every_fault_of_a_configuration_is_listed(run: Run) -> None:
+    Path("bad.yaml").write_text("source: data/lmdb\nbatch_sise: 8\nprefetch: 0\n")
+    status, _, err = run("check", "bad.yaml")
+    assert 1 == status
+    assert "did you mean batch_size" in err
+    assert "line 3" in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_with_debug_an_error_shows_where_it_comes_from(run: Run) -> None:
+    status, _, err = run("--debug", "inspect", "none")
+    assert 1 == status
+    assert "Traceback" in err
+    assert "DatabaseNotFoundError" in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_device_that_is_not_there_is_an_error_like_any_other(run: Run) -> None:
+    Path("gpu.yaml").write_text("source: data/lmdb\ndevice: cuda:99\n")
+    status, out, err = run("check", "gpu.yaml")
+    assert (1, "") == (status, out)
+    assert err.startswith("error: ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_interrupted_it_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("prefetch._inspect.survey_database", interrupt)
+    status, out, err = run("inspect", "data/lmdb")
+    assert (130, "") == (status, out)
+    assert "interrupted" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_error_of_our_own_making_is_not_hidden(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("prefetch._inspect.survey_database", fail)
+    with pytest.raises(ZeroDivisionError):
+        run("inspect", "data/lmdb")
+
+
+@pytest.mark.usefixtures("folder")
+def test_verbose_says_what_auto_became(run: Run) -> None:
+    assert "threads: auto resolved to" in run("-v", "bench", "feed.yaml", "--rounds", "1")[2]
+
+
+# --- inspect ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_inspect_prints_what_a_person_wants_to_know(run: Run) -> None:
+    status, out, err = run("inspect", "data/lmdb")
+    assert (0, "") == (status, err)
+    assert f"database  {Path.cwd()}/data/lmdb\n" in out
+    assert "records   20; all examined\n" in out
+    assert "kinds     raw 20\n" in out
+    assert "shapes    3x8x8 20 (channels x height x width)\n" in out
+    assert "keys      00000000\n" in out
+    assert "problems  none found\n" in out
+    assert 20 == out.count("\N{FULL BLOCK}" * 40)  # one label each
+
+
+@pytest.mark.usefixtures("folder")
+def test_inspect_reports_to_programs(run: Run) -> None:
+    found = report(run, "inspect", "data/lmdb", "--full")
+    assert {"raw": 20} == found["kinds"]
+    assert {"3x8x8": 20} == found["shapes"]
+    assert {str(label): 1 for label in range(20)} == found["labels"]
+    assert ("00000000", "00000019") == (found["keys"][0], found["keys"][-1])
+    assert (20, 20, True, True) == (
+        found["num_records"],
+        found["num_examined"],
+        found["is_complete"],
+        found["is_sound"],
+    )
+    assert Path("data/lmdb/data.mdb").stat().st_size == found["storage"]["file_bytes"]
+    assert ([], None) == (found["problems"], found["picture"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_inspect_ends_with_1_where_records_cannot_be_used(run: Run) -> None:
+    write_database(
+        Path("bad"),
+        [(b"\xfe", b"\xff"), (b"a", encode_image(np.zeros((1, 2, 2), np.uint8), label=1))],
+    )
+    status, out, err = run("inspect", "bad", "--json")
+    assert (1, "") == (status, err)
+    (problem,) = [one for one in json.loads(out)["problems"] if one["severity"] == "error"]
+    assert ["\\xfe"] == problem["keys"]
+    status, out, _ = run("inspect", "bad")
+    assert 1 == status
+    assert "keys: \\xfe" in out
+
+
+@pytest.mark.usefixtures("folder")
+def test_many_labels_are_summed_up(run: Run) -> None:
+    write_database(Path("many"), fingerprinted_images(50, (1, 2, 2)))
+    assert "50 different ones, 0 to 49" in run("inspect", "many")[1]
+
+
+@pytest.mark.usefixtures("folder")
+def test_inspect_draws_a_picture(run: Run) -> None:
+    found = report(run, "inspect", "data/lmdb", "--show", "a.png", "--images", "5")
+    assert str(Path("a.png").absolute()) == found["picture"]
+    assert cv2.imread("a.png") is not None
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_name_that_is_no_pictures_is_refused_before_anything_is_read(run: Run) -> None:
+    status, _, err = run("inspect", "none", "--show", "a.txt")
+    assert 2 == status
+    assert "end it in .png" in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_picture_that_cannot_be_written_is_an_error(run: Run) -> None:
+    status, _, err = run("inspect", "data/lmdb", "--show", "none/a.png")
+    assert 1 == status
+    assert "none/a.png" in err
+
+
+def test_where_the_terminal_has_no_blocks_bars_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    assert "#" == inspecting._bar_character()
+
+
+# --- show ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_show_draws_batches_and_reports_them(run: Run) -> None:
+    found = report(run, "show", "feed.yaml", "--batches", "2", "b.png")
+    assert [(0, 0), (0, 1)] == [(one["epoch"], one["number"]) for one in found["batches"]]
+    assert [8, 3, 8, 8] == found["batches"][0]["shape"]
+    assert list(range(8)) == found["batches"][0]["labels"]
+    assert "00000008" == found["batches"][1]["keys"][0]
+    picture = cv2.imread("b.png")
+    assert picture is not None
+    status, out, _ = run("show", "feed.yaml", "b.png")
+    assert (0, "b.png: 8 records in 1 of the feed's batches\n") == (status, out)
+    again = cv2.imread("b.png")
+    assert again is not None
+    assert len(again) < len(picture)
+
+
+@pytest.mark.usefixtures("folder")
+def test_show_takes_a_network_and_says_what_it_ignores(run: Run) -> None:
+    status, _, err = run("show", "net.prototxt", "b.png")
+    assert 0 == status
+    assert err.startswith("warning: layer 'images'")
+    assert "rand_skip has no effect" in err
+
+
+# --- check -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_check_reports_what_a_configuration_comes_to(run: Run) -> None:
+    found = report(run, "check", "feed.yaml")
+    assert [str(Path("data/lmdb").absolute())] == found["sources"]
+    assert (20, 3, "train") == (
+        found["num_records"],
+        found["batches_per_epoch"],
+        found["phase"],
+    )
+    assert ([8, 3, 8, 8], "float32", "int64") == (
+        found["data_shape"],
+        found["data_dtype"],
+        found["label_dtype"],
+    )
+    assert (0.0, 7.0, 3.5) == (found["least"], found["most"], found["mean"])
+    batch_bytes = 8 * (3 * 8 * 8 * 4 + 8)
+    assert (5, 5 * batch_bytes, 20 * batch_bytes) == (
+        found["slots"],
+        found["host_bytes"],
+        found["most_host_bytes"],
+    )
+    assert [] == found["warnings"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_check_counts_device_memory_where_there_is_any(run: Run) -> None:
+    Path("device.yaml").write_text("source: data/lmdb\ndevice: simulated\n")
+    found = report(run, "check", "device.yaml")
+    assert ("simulated", found["host_bytes"]) == (found["device"], found["device_bytes"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_check_lists_warnings_in_its_report(run: Run) -> None:
+    Path("one.yaml").write_text("source: data/lmdb\nprefetch: 1\n")
+    (warning,) = report(run, "check", "one.yaml")["warnings"]
+    assert "prefetch is 1" in warning
+    status, out, err = run("check", "net.prototxt")
+    assert (0, "") == (status, err)
+    assert "rand_skip has no effect" in out
+    assert "an endless stream" in out
+
+
+@pytest.mark.usefixtures("folder")
+def test_check_says_what_auto_became(run: Run) -> None:
+    out = run("check", "feed.yaml")[1]
+    assert "(auto)" in out
+    assert "warnings       none" in out
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_phase_can_be_chosen(run: Run) -> None:
+    assert "test" == report(run, "check", "feed.yaml", "--phase", "test")["phase"]
+    found = report(run, "check", "net.prototxt", "--phase", "TEST")
+    assert ("test", None) == (found["phase"], found["label_dtype"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_bad_record_of_the_first_batch_is_an_error(run: Run) -> None:
+    write_database(Path("bad"), [(b"a", b"\xff")])
+    Path("bad.yaml").write_text("source: bad\n")
+    status, _, err = run("check", "bad.yaml")
+    assert 1 == status
+    assert "key 'a'" in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_options_for_networks_are_refused_with_a_yaml_file(run: Run) -> None:
+    assert 2 == run("check", "feed.yaml", "--layer", "x")[0]
+
+
+# --- schema ----------------------------------------------------------------------------------
+
+
+def test_schema_prints_the_schema(run: Run) -> None:
+    status, out, _ = run("schema")
+    assert (0, config_schema()) == (status, json.loads(out))
+
+
+# --- from-prototxt ---------------------------------------------------------------------------
+
+
+def first_bytes(feed: prefetch.Feed) -> list[bytes]:
+    """Return the first batches of a feed, as bytes."""
+    found = []
+    for _, batch in zip(range(4), feed, strict=False):
+        found.append(batch.data.numpy().tobytes())
+        with contextlib.suppress(prefetch.LabelsNotProducedError):
+            found.append(batch.label.numpy().tobytes())
+    return found
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+@pytest.mark.parametrize("out", ["net.yaml", "deep/er/net.yaml", None])
+def test_the_yaml_file_serves_the_same_bytes_as_the_network(
+    folder: Path, run: Run, phase: str, out: str | None
+) -> None:
+    where = Path(out or "elsewhere/net.yaml")
+    where.parent.mkdir(parents=True, exist_ok=True)
+    arguments = ["net.prototxt", "--phase", phase.lower(), "--seed", "1701"]
+    status, text, _ = run("from-prototxt", *arguments, *([out] if out else []))
+    assert 0 == status
+    if out is None:
+        where.write_text(text, encoding="utf-8")
+    with warnings.catch_warnings(), prefetch.open(where) as ours:
+        warnings.simplefilter("ignore", prefetch.PrefetchWarning)
+        with prefetch.open_prototxt("net.prototxt", phase=phase, seed=1701) as caffes:
+            assert caffes.config.model_dump(exclude={"transform"}) == ours.config.model_dump(
+                exclude={"transform"}
+            )
+            assert first_bytes(caffes) == first_bytes(ours)
+    is_relative = str(folder) not in where.read_text(encoding="utf-8")
+    assert is_relative is (out is not None)
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_a_seed_the_file_says_that_every_run_differs(run: Run) -> None:
+    assert "seed: null  # another one every run" in run("from-prototxt", "net.prototxt")[1]
+
+
+@pytest.mark.usefixtures("folder")
+def test_numbers_stay_as_short_as_the_network_has_them(run: Run) -> None:
+    out = run("from-prototxt", "net.prototxt")[1]
+    assert "scale: 0.017\n" in out
+    assert "mean_value: [104.0, 117.5, 123.0]\n" in out
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_is_written_over_only_by_force(run: Run) -> None:
+    Path("out.yaml").write_text("mine", encoding="utf-8")
+    assert 2 == run("from-prototxt", "net.prototxt", "out.yaml")[0]
+    assert "mine" == Path("out.yaml").read_text(encoding="utf-8")
+    assert 0 == run("from-prototxt", "net.prototxt", "out.yaml", "--force")[0]
+    assert "source" in Path("out.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_path_that_yaml_could_take_for_something_else_is_a_path(run: Run) -> None:
+    name = 'on: "yes" #1 é'
+    write_database(Path(name), fingerprinted_images(7, (3, 8, 8)))
+    text = NETWORK.replace("data/lmdb", name.replace('"', '\\"'))
+    Path("odd.prototxt").write_text(text, encoding="utf-8")
+    run("from-prototxt", "odd.prototxt", "odd.yaml")
+    with prefetch.open("odd.yaml") as feed:
+        assert (Path(name).absolute(),) == feed.config.source
+
+
+# --- bench -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_bench_measures_four_kinds_of_loop(run: Run) -> None:
+    arguments = ["feed.yaml", "--rounds", "2", "--batches", "3", "--consumer-ms", "0.5"]
+    status, out, _ = run("bench", *arguments, "--batch-size", "4", "--threads", "1", "--json")
+    found = json.loads(out)
+    assert 0 == status
+    assert ["drain", "read", "wait", "python"] == [case["consumer"] for case in found["cases"]]
+    assert [12, 12] == [one["images"] for one in found["cases"][0]["rounds"]]
+    assert (4, 1) == (found["feed"]["batch_size"], found["feed"]["threads"])
+    status, out, _ = run("bench", *arguments)
+    assert 0 == status
+    assert out.splitlines()[0].split()[:2] == ["loop", "images/s"]
+
+
+# --- the terminal ----------------------------------------------------------------------------
+
+
+def be_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the captured output and messages look like terminals."""
+    monkeypatch.setenv("TERM", "xterm")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+
+
+def test_progress_shows_what_takes_longer_than_a_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_terminals(monkeypatch)
+    now = 0.0
+    with Patience(lambda: now) as patience:
+        patience("reading", 1, 10)
+        assert ("", "") == capsys.readouterr()
+        now = 1.5
+        patience("reading", 3, 10)
+        patience("reading", 10, 10)
+    out, err = capsys.readouterr()
+    assert "" == out
+    assert "reading" in err
+
+
+def test_progress_is_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with Patience(lambda: now) as patience:
+        now = 5.0
+        patience("reading", 3, 10)
+    assert ("", "") == capsys.readouterr()
+
+
+def test_on_a_terminal_names_are_bold_and_values_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_terminals(monkeypatch)
+    print_fields([("name", "[red]/a/b[/red] :smile:"), ("", "more")])
+    out, _ = capsys.readouterr()
+    assert "\x1b[1mname\x1b[0m  [red]/a/b[/red] :smile:" in out
+
+
+def test_listening_leaves_loggers_as_they_were() -> None:
+    logger = logging.getLogger("prefetch")
+    before = (logger.level, logger.propagate, list(logger.handlers))
+    told: list[tuple[str, str]] = []
+    with listening(lambda *what: told.append(what)):
+        logger.warning("%d and %s", 1, "two")
+        logger.info("too little")
+        warnings.warn("odd", prefetch.PrefetchWarning, stacklevel=1)
+    assert [("warning", "1 and two"), ("warning", "odd")] == told
+    assert before == (logger.level, logger.propagate, list(logger.handlers))

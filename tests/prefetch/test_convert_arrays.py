@@ -1,0 +1,214 @@
+"""Arrays as Datums: NumPy's files, MNIST's and CIFAR's."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from prefetch._convert._array_files import is_idx, read_arrays, read_cifar, read_mnist
+from prefetch._convert._errors import InputError
+from prefetch._convert._labels import LabelRule
+from prefetch.caffe import Datum
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from prefetch._convert._arrays import ArrayExamples
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (4, 3, 5, 6), np.uint8)
+LABELS = np.array([3, 0, 2, 1])
+
+
+def datums(examples: ArrayExamples) -> list[Datum]:
+    found = []
+    for index in range(len(examples)):
+        value = examples.read(index).value
+        found.append(Datum.FromString(value))
+        assert found[-1].SerializeToString() == value
+    return found
+
+
+def saved(path: Path, array: NDArray[Any]) -> Path:
+    np.save(path, array)
+    return path
+
+
+def idx(path: Path, array: NDArray[np.uint8], *, magic: int) -> Path:
+    header = struct.pack(f">{1 + array.ndim}I", magic, *array.shape)
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wb") as file:
+        file.write(header + array.tobytes())
+    return path
+
+
+def test_planes_and_labels_are_stored_as_they_are(tmp_path: Path) -> None:
+    found = datums(
+        read_arrays(saved(tmp_path / "x.npy", IMAGES), saved(tmp_path / "y.npy", LABELS))
+    )
+    expected = [
+        Datum(channels=3, height=5, width=6, data=image.tobytes(), label=int(label))
+        for image, label in zip(IMAGES, LABELS, strict=True)
+    ]
+    assert expected == found
+
+
+def test_keys_count_in_eight_digits(tmp_path: Path) -> None:
+    examples = read_arrays(saved(tmp_path / "x.npy", IMAGES))
+    assert b"00000003" == examples.key(3)
+    assert f"{tmp_path}/x.npy, image 3" == examples.name(3)
+
+
+def test_pixels_last_are_recognised_and_become_planes(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", IMAGES.transpose(0, 2, 3, 1))
+    assert [image.tobytes() for image in IMAGES] == [
+        datum.data for datum in datums(read_arrays(path))
+    ]
+
+
+def test_three_axes_are_gray_images(tmp_path: Path) -> None:
+    found = datums(read_arrays(saved(tmp_path / "x.npy", IMAGES[:, 0])))
+    assert [(1, 5, 6)] * 4 == [(one.channels, one.height, one.width) for one in found]
+
+
+def test_a_shape_that_does_not_tell_the_channels_needs_a_layout(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", np.zeros((2, 3, 5, 3), np.uint8))
+    with pytest.raises(InputError, match="--layout"):
+        read_arrays(path)
+    assert (5, 3) == tuple(read_arrays(path, layout="nchw").read(0).shape[1:])
+    assert (3, 3, 5) == read_arrays(path, layout="nhwc").read(0).shape
+
+
+def test_channels_can_be_stored_in_reverse(tmp_path: Path) -> None:
+    found = datums(read_arrays(saved(tmp_path / "x.npy", IMAGES), reverse_channels=True))
+    assert IMAGES[0, ::-1].tobytes() == found[0].data
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_floats_become_float_data(dtype: type, tmp_path: Path) -> None:
+    values: NDArray[Any] = RNG.standard_normal((2, 3, 2, 2)).astype(dtype)
+    found = datums(read_arrays(saved(tmp_path / "x.npy", values)))
+    assert values[1].astype(np.float32).ravel().tolist() == list(found[1].float_data)
+    assert not found[1].HasField("data")
+
+
+def test_several_float_labels_fit_a_database_of_their_own(tmp_path: Path) -> None:
+    values = RNG.standard_normal((2, 7, 1, 1)).astype(np.float32)
+    found = datums(read_arrays(saved(tmp_path / "y.npy", values), layout="nchw"))
+    assert values[0].ravel().tolist() == list(found[0].float_data)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.int8, np.complex64])
+def test_types_that_would_be_rounded_or_cut_are_refused(dtype: type, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"found {np.dtype(dtype)}; convert the array first"):
+        read_arrays(saved(tmp_path / "x.npy", np.zeros((1, 3, 2, 2), dtype)))
+
+
+def test_without_labels_records_have_none(tmp_path: Path) -> None:
+    assert not datums(read_arrays(saved(tmp_path / "x.npy", IMAGES)))[0].HasField("label")
+
+
+def test_as_many_labels_as_images_are_expected(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="4 images and 3 labels"):
+        read_arrays(saved(tmp_path / "x.npy", IMAGES), saved(tmp_path / "y.npy", LABELS[:3]))
+    with pytest.raises(InputError, match="labels of shape 4 x 2"):
+        read_arrays(
+            saved(tmp_path / "x.npy", IMAGES), saved(tmp_path / "y.npy", np.zeros((4, 2), int))
+        )
+    column = saved(tmp_path / "y.npy", LABELS[:, np.newaxis])
+    assert 3 == datums(read_arrays(tmp_path / "x.npy", column))[0].label
+
+
+def test_an_npz_tells_by_its_axes_which_array_is_which(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, anything=IMAGES, labels=LABELS)
+    assert LABELS.tolist() == [one.label for one in datums(read_arrays(path))]
+
+
+def test_an_npz_of_several_sets_needs_names(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x_train=IMAGES, y_train=LABELS, x_test=IMAGES[:1], y_test=LABELS[:1])
+    with pytest.raises(
+        InputError, match=r"--arrays IMAGES,LABELS; it holds x_train \(4, 3, 5, 6\)"
+    ):
+        read_arrays(path)
+    assert 1 == len(read_arrays(path, names=("x_test", "y_test")))
+    with pytest.raises(InputError, match="no array 'z', but x_train, y_train"):
+        read_arrays(path, names=("x_test", "z"))
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_a_file_that_holds_no_arrays_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"no array")
+    with pytest.raises(InputError, match=r"is no NumPy array|is no \.npz file"):
+        read_arrays(tmp_path / name)
+
+
+def test_a_pickled_array_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([{}], object), allow_pickle=True)
+    with pytest.raises(InputError, match="is no NumPy array"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_mnist_has_caffes_keys_and_fields(ending: str, tmp_path: Path) -> None:
+    images = idx(tmp_path / f"i{ending}", IMAGES[:, 0], magic=2051)
+    labels = idx(tmp_path / f"l{ending}", LABELS.astype(np.uint8), magic=2049)
+    assert is_idx(images)
+    assert not is_idx(labels)
+    examples = read_mnist(images, labels)
+    expected = Datum(channels=1, height=5, width=6, data=IMAGES[2, 0].tobytes(), label=2)
+    assert expected == datums(examples)[2]
+    assert b"00000002" == examples.key(2)
+
+
+def test_mnist_files_that_are_swapped_or_cut_are_refused(tmp_path: Path) -> None:
+    images = idx(tmp_path / "i", IMAGES[:, 0], magic=2051)
+    labels = idx(tmp_path / "l", LABELS.astype(np.uint8), magic=2049)
+    with pytest.raises(InputError, match="magic number 2051 of MNIST's format, found 2049"):
+        read_mnist(labels, images)
+    images.write_bytes(images.read_bytes()[:-1])
+    with pytest.raises(InputError, match="119 bytes behind its header, and 4 x 5 x 6 takes 120"):
+        read_mnist(images, labels)
+    images.write_bytes(b"")
+    with pytest.raises(InputError, match="found nothing"):
+        read_mnist(images, labels)
+
+
+def test_cifar_keeps_its_planes_and_has_keys_of_five_digits(tmp_path: Path) -> None:
+    planes = RNG.integers(0, 256, (3, 3072), np.uint8)
+    labels = np.array([[9], [0], [4]], np.uint8)
+    rows = np.hstack([labels, planes])
+    (tmp_path / "1.bin").write_bytes(rows[:2].tobytes())
+    (tmp_path / "2.bin").write_bytes(rows[2:].tobytes())
+    examples = read_cifar([tmp_path / "1.bin", tmp_path / "2.bin"])
+    expected = Datum(channels=3, height=32, width=32, data=planes[2].tobytes(), label=4)
+    assert expected == datums(examples)[2]
+    assert b"00002" == examples.key(2)
+
+
+@pytest.mark.parametrize(("coarse", "label"), [(False, 42), (True, 7)])
+def test_cifar_100_has_two_labels_a_record(coarse: bool, label: int, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of the test
+    (tmp_path / "train.bin").write_bytes(bytes([7, 42]) + bytes(3072))
+    assert label == datums(read_cifar([tmp_path / "train.bin"], coarse=coarse))[0].label
+
+
+@pytest.mark.parametrize("size", [0, 3072, 3073 * 2 - 1])
+def test_a_cut_batch_is_refused(size: int, tmp_path: Path) -> None:
+    (tmp_path / "1.bin").write_bytes(bytes(size))
+    with pytest.raises(InputError, match=f"has {size} bytes; expected a multiple of 3073"):
+        read_cifar([tmp_path / "1.bin"])
+
+
+def test_negative_labels_of_arrays_are_kept_by_choice_only(tmp_path: Path) -> None:
+    paths = saved(tmp_path / "x.npy", IMAGES), saved(tmp_path / "y.npy", LABELS - 1)
+    with pytest.raises(InputError, match="record 1: the label -1 is negative"):
+        read_arrays(*paths)
+    assert -1 == datums(read_arrays(*paths, rule=LabelRule.INT32))[1].label

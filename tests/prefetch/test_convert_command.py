@@ -1,0 +1,266 @@
+"""``ringfeed convert`` and ``ringfeed mean``: what they print, and their exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from prefetch._mean import load_mean
+from prefetch.cli import main
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make images/0.png to 3.png and their list.txt in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for index in range(4):
+        cv2.imwrite(str(folder / f"{index}.png"), np.full((6, 8, 3), 10 * index, np.uint8))
+    (tmp_path / "list.txt").write_text("".join(f"{index}.png {index}\n" for index in range(4)))
+    return folder
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_convert_says_what_it_stored(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    out, err = capsys.readouterr()
+    assert "list, 4 images" in out
+    assert "3 x 6 x 8: 4" in out
+    assert "" == err
+
+
+def test_the_json_report_is_all_of_the_output(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["convert", "images/", "list.txt", "db", "--encoded", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report.pop("elapsed_s") > 0
+    assert report.pop("size_bytes") == Path("db/data.mdb").stat().st_size
+    assert {
+        "database": str(Path("db").absolute()),
+        "input": "list",
+        "images": 4,
+        "records": 4,
+        "records_resumed": 0,
+        "records_unchanged": 4,
+        "shapes": [{"shape": [3, 6, 8], "records": 4}],
+        "classes": {},
+        "unreadable": 0,
+        "unreadable_report": None,
+    } == report
+
+
+def test_caffes_spelling_of_options_works_too(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--resize_width=4", "--resize_height=2", "--check_size", "--encode_type=jpg"]
+    assert 0 == main(["convert", *options, "--backend=lmdb", "images", "list.txt", "db", "--json"])
+    assert [2, 4] == json.loads(capsys.readouterr().out)["shapes"][0]["shape"][1:]
+
+
+def test_class_folders_come_with_a_file_of_their_labels(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("dog", "cat"):
+        (images / name).mkdir()
+        (images / name / "a.png").write_bytes((images / "1.png").read_bytes())
+    assert 0 == main(["convert", "images", "db", "--json"])
+    assert {"cat": 0, "dog": 1} == json.loads(capsys.readouterr().out)["classes"]
+    assert "0\tcat\n1\tdog\n" == Path("db/classes.tsv").read_text()
+
+
+def test_unreadable_images_exit_with_1_and_are_listed_in_a_file(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "2.png").unlink()
+    assert 1 == main(["convert", "images", "list.txt", "db"])
+    err = capsys.readouterr().err
+    assert "1 of 4 images cannot be read" in err
+    assert f"{images}/2.png: No such file or directory" in err
+    assert not Path("db").exists()
+    expected = f"2\t{images}/2.png\tNo such file or directory\n"
+    assert expected == Path("db.unreadable.tsv").read_text()
+
+
+def test_skipped_images_are_counted_and_listed(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "2.png").unlink()
+    options = ["--skip-unreadable", "--report", "left-out.tsv", "--json"]
+    assert 0 == main(["convert", "images", "list.txt", "db", *options])
+    report = json.loads(capsys.readouterr().out)
+    assert (4, 3, 1) == (report["images"], report["records"], report["unreadable"])
+    assert "left-out.tsv" == report["unreadable_report"]
+    assert Path("left-out.tsv").read_text().startswith(f"2\t{images}/2.png\t")
+
+
+def test_where_all_fail_the_count_and_the_first_are_told_and_nothing_is_left(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = names_in(Path())
+    (images.parent / "empty").mkdir()
+    assert 1 == main(["convert", "empty", "list.txt", "db", "--skip-unreadable"])
+    err = capsys.readouterr().err
+    assert "none of the 4 images can be read" in err
+    assert f"the first is {images.parent}/empty/0.png" in err
+    assert ["empty", *before] == sorted(names_in(Path()))
+
+
+def test_bad_labels_exit_with_1_and_their_lines(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("list.txt").write_text("0.png 0\n1.png -1\n2.png 0.5\n")
+    assert 1 == main(["convert", "images", "list.txt", "db"])
+    err = capsys.readouterr().err
+    assert "line 2: the label -1 is negative; --labels int32" in err
+    assert "line 3: the label '0.5' is no integer" in err
+    assert not list(Path().glob("db*"))
+    assert 0 == main(["convert", "images", "list.txt", "db", "--labels", "caffe"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["images", "db", "--layout", "nchw"], "--layout: not for input of the kind folders"),
+        (["images", "list.txt", "db", "--encode-type", "xyz"], "can be written"),
+        (["images", "list.txt", "db", "--arrays", "x"], "IMAGES,LABELS"),
+        (["images", "list.txt", "list.txt", "db"], "expected ROOT and LIST"),
+        (["images", "list.txt", "db", "--seed", "-1"], "'--seed'"),
+        (["images", "list.txt", "db", "--backend", "leveldb"], "lmdb"),
+        (["db"], "DB"),
+    ],
+)
+def test_a_wrong_use_exits_with_2(
+    arguments: list[str], words: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 2 == main(["convert", *arguments])
+    assert words in capsys.readouterr().err
+    assert ["images", "list.txt"] == names_in(Path())
+
+
+def test_a_wrong_path_is_told_in_full(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 1 == main(["convert", "pictures", "list.txt", "db"])
+    assert f"{Path('pictures').absolute()}: there is no such" in capsys.readouterr().err
+    assert ["images", "list.txt"] == names_in(Path())
+
+
+def test_one_size_alone_warns_that_it_has_no_effect(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["convert", "images", "list.txt", "db", "--resize-height", "3"])
+    out, err = capsys.readouterr()
+    assert "3 x 6 x 8: 4" in out
+    assert "no effect without the other" in err
+
+
+def test_records_that_a_feed_needs_options_for_are_warned_of(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(images / "1.png"), np.zeros((7, 8), np.uint8))
+    assert 0 == main(["convert", "images", "list.txt", "db", "--encoded"])
+    err = capsys.readouterr().err
+    assert "records of 1 and 3 channels; a feed needs force_color" in err
+    assert "several sizes; a feed needs a crop_size" in err
+
+
+def test_ctrl_c_exits_with_130_and_says_how_to_go_on(images: Path) -> None:
+    os.mkfifo(images / "stuck.png")
+    Path("list.txt").write_text("0.png 0\nstuck.png 1\n")
+    command = [sys.executable, "-m", "prefetch.cli", "convert", "images", "list.txt", "db"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with (images / "stuck.png").open("wb"):  # waits until the conversion reads it
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert 130 == process.returncode, err
+    assert "--resume goes on with it" in err
+    assert "Traceback" not in err
+    assert not Path("db").exists()
+    (images / "stuck.png").unlink()
+    (images / "stuck.png").write_bytes((images / "0.png").read_bytes())
+    assert 0 == main(["convert", "images", "list.txt", "db", "--resume"])
+
+
+def test_mean_writes_a_mean_file_and_the_channels_means(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    capsys.readouterr()
+    assert 0 == main(["mean", "db", "mean.binaryproto", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert ([3, 6, 8], 4, [15.0] * 3, False) == (
+        report["shape"],
+        report["records"],
+        report["channel_means"],
+        report["exact"],
+    )
+    np.testing.assert_array_equal(
+        np.full((3, 6, 8), 15, np.float32), load_mean(Path("mean.binaryproto"))
+    )
+    assert 0 == main(["mean", "db", "mean.npy", "--exact"])
+    assert "channel 2  15\n" in capsys.readouterr().out
+    np.testing.assert_array_equal(load_mean(Path("mean.npy")), load_mean(Path("mean.binaryproto")))
+
+
+def test_mean_refuses_several_sizes_with_the_key(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(images / "2.png"), np.zeros((8, 6, 3), np.uint8))
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    capsys.readouterr()
+    assert 1 == main(["mean", "db", "mean.npy"])
+    err = capsys.readouterr().err
+    assert "key '00000002_2.png'" in err
+    assert "the record is 3 x 8 x 6" in err
+    assert "the first record is 3 x 6 x 8" in err
+    assert not Path("mean.npy").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["db", "mean.txt"], ["db", "--force-color", "--force-gray"], []]
+)
+def test_a_wrong_use_of_mean_exits_with_2(arguments: list[str], images: Path) -> None:
+    assert 2 == main(["mean", *arguments])
+
+
+def test_mean_of_a_database_that_is_not_there_exits_with_1(images: Path) -> None:
+    assert 1 == main(["mean", "none", "mean.npy"])
+    assert not Path("mean.npy").exists()
+
+
+@pytest.mark.parametrize("name", ["convert", "mean"])
+def test_the_commands_are_found_as_scripts(name: str) -> None:
+    command = [sys.executable, str(SCRIPTS / f"{name}.py"), "--help"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"ringfeed {name}" in run.stdout
+
+
+def test_names_that_are_no_text_are_stored_and_reported(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "k\udcf6ln.png").write_bytes((images / "1.png").read_bytes())
+    Path("list.txt").write_bytes(b"k\xf6ln.png 1\nk\xf6nig.png 1\n")
+    assert 0 == main(["convert", "images", "list.txt", "db", "--skip-unreadable", "--json"])
+    assert 1 == json.loads(capsys.readouterr().out)["unreadable"]
+    assert b"k\xf6nig.png" in Path("db.unreadable.tsv").read_bytes()
+
+
+def test_arrays_convert_from_the_command_line(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("x.npz", a=np.zeros((2, 6, 5, 3), np.uint8), b=np.array([1, 2]))
+    assert 0 == main(["convert", "x.npz", "db", "--arrays", "a,b", "--reverse-channels"])
+    assert "3 x 6 x 5: 2" in capsys.readouterr().out

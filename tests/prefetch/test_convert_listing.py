@@ -1,0 +1,172 @@
+"""Lists, class folders, labels and keys: what is taken as it is, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from prefetch._convert._errors import InputError
+from prefetch._convert._keys import MAX_BYTES, image_key
+from prefetch._convert._labels import LabelError, LabelRule, check_labels, parse_label
+from prefetch._convert._listing import Entry, find_classes, read_list
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def entries(folder: Path, content: bytes, rule: LabelRule = LabelRule.STRICT) -> list[Entry]:
+    path = folder / "list.txt"
+    path.write_bytes(content)
+    return list(read_list(folder, path, rule=rule).entries)
+
+
+def test_a_line_is_split_at_its_last_space(tmp_path: Path) -> None:
+    found = entries(tmp_path, b"a b.jpg 1\n  c.jpg 2\nd\te.jpg 3\n")
+    assert [("a b.jpg", 1), ("  c.jpg", 2), ("d\te.jpg", 3)] == found
+
+
+def test_names_are_bytes_of_any_encoding(tmp_path: Path) -> None:
+    names = ["köln.jpg".encode(), "köln.jpg".encode("latin-1"), "猫.png".encode()]
+    found = entries(tmp_path, b"".join(name + b" 0\n" for name in names))
+    assert names == [os.fsencode(entry.name) for entry in found]
+
+
+def test_windows_line_ends_a_byte_order_mark_and_empty_lines_at_the_end_are_left_out(
+    tmp_path: Path,
+) -> None:
+    assert [("a", 1), ("b", 2)] == entries(tmp_path, b"\xef\xbb\xbfa 1\r\nb 2\r\n\r\n\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("a.jpg -1", "negative"),
+        ("a.jpg 0.5", "no integer"),
+        ("a.jpg 1e3", "no integer"),
+        ("a.jpg cat", "no integer"),
+        ("a.jpg ٣", "no integer"),
+        ("a.jpg 2147483648", "does not fit int32"),
+        ("a.jpg 1 2 3", "several labels"),
+        ("a.jpg 0.5 3", "several labels"),
+        ("a.jpg 3 ", "ends in a space"),
+        ("a.jpg", "a name, a space and a label"),
+        ("", "empty"),
+    ],
+)
+def test_a_label_is_refused_with_its_line_rather_than_bent(
+    line: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=f"line 2: .*{words}"):
+        entries(tmp_path, f"good.jpg 1\n{line}\nlast.jpg 0\n".encode())
+
+
+def test_all_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        entries(tmp_path, b"a x\nb 1\nc -2\n")
+    assert ["line 1", "line 3"] == [fault.partition(":")[0] for fault in caught.value.faults]
+    assert str(tmp_path / "list.txt") == caught.value.path
+
+
+def test_an_empty_list_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the list is empty"):
+        entries(tmp_path, b"\n")
+
+
+def test_a_name_that_ends_in_a_number_is_a_name_where_there_is_such_a_file(tmp_path: Path) -> None:
+    (tmp_path / "scan 12").touch()
+    assert [("scan 12", 3)] == entries(tmp_path, b"scan 12 3\n")
+
+
+def test_the_rule_int32_keeps_negative_labels(tmp_path: Path) -> None:
+    assert [("a", -1), ("b", -(2**31))] == entries(
+        tmp_path, b"a -1\nb -2147483648\n", LabelRule.INT32
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("7", 7),
+        ("-3", -3),
+        ("+5x", 5),
+        ("0.9", 0),
+        ("cat", 0),
+        ("", 0),
+        ("\t4", 4),
+        ("2147483648", -(2**31)),
+        ("4294967297", 1),
+        ("9" * 30, -1),
+        ("-" + "9" * 30, 0),
+    ],
+)
+def test_the_rule_caffe_gives_what_atoi_gives(text: str, label: int) -> None:
+    assert label == parse_label(text, LabelRule.CAFFE)
+
+
+def test_the_rule_caffe_takes_a_line_without_a_space_for_name_and_label(tmp_path: Path) -> None:
+    assert [("12.jpg", 12)] == entries(tmp_path, b"12.jpg\n", LabelRule.CAFFE)
+
+
+def test_labels_of_arrays_are_refused_with_the_record() -> None:
+    with pytest.raises(LabelError, match="record 2: the label -1 is negative"):
+        check_labels(np.array([0, 5, -1]), LabelRule.STRICT)
+    with pytest.raises(LabelError, match="record 1: the label 4294967296 does not fit"):
+        check_labels(np.array([0, 2**32]), LabelRule.INT32)
+    with pytest.raises(LabelError, match="of type float64"):
+        check_labels(np.array([0.0, 1.0]), LabelRule.INT32)
+    assert [3, -1] == check_labels(np.array([3, -1]), LabelRule.INT32).tolist()
+
+
+def test_class_folders_are_numbered_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("dog/2.JPG", "dog/1.png", "ant/deep/3.jpeg", "ant/notes.txt", ".git/4.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_classes(tmp_path)
+    assert (("ant", 0), ("dog", 1)) == found.classes
+    assert (("ant/deep/3.jpeg", 0), ("dog/1.png", 1), ("dog/2.JPG", 1)) == found.entries
+    assert 1 == found.num_other_files
+
+
+def test_class_folders_named_by_numbers_have_these_labels(tmp_path: Path) -> None:
+    for name in ("2", "10", "7"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.png").touch()
+    assert (("2", 2), ("7", 7), ("10", 10)) == find_classes(tmp_path).classes
+
+
+def test_a_folder_without_class_folders_or_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").touch()
+    with pytest.raises(InputError, match="holds no class folders; give a LIST"):
+        find_classes(tmp_path)
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(InputError, match="1 class folders and no images in them"):
+        find_classes(tmp_path)
+
+
+def test_a_key_is_the_place_and_the_name() -> None:
+    assert b"00000007_dir/a b.jpg" == image_key(7, b"dir/a b.jpg")
+
+
+def test_a_key_that_lmdb_would_refuse_is_shortened_and_still_its_own() -> None:
+    name = b"x" * 700
+    key, other = image_key(3, name), image_key(3, name[:-1] + b"y")
+    assert MAX_BYTES == len(key)
+    assert key.startswith(b"00000003_xxx")
+    assert key != other
+    assert key == image_key(3, name)
+
+
+@pytest.mark.parametrize("length", range(502, 506))
+def test_the_longest_whole_key_has_511_bytes(length: int) -> None:
+    key = image_key(0, b"n" * length)
+    assert (b"~" in key) == (length > 502)
+    assert len(key) <= MAX_BYTES
+
+
+@pytest.mark.parametrize("lead", [b"", b"a", b"ab"])
+def test_a_shortened_key_is_cut_between_characters(lead: bytes) -> None:
+    key = image_key(0, lead + "猫".encode() * 300)
+    assert key.decode("utf-8").startswith("00000000_")

@@ -1,0 +1,278 @@
+"""Contact sheets: true colours, whole pixels, labels and keys; and what is put on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+import pytest
+
+import prefetch
+from prefetch._config import load_config
+from prefetch._datum import encode_datum
+from prefetch._mean import load_mean
+from prefetch._picture import Tile, can_write, contact_sheet, stacked, write_picture
+from prefetch._sheets import MOST_TILES, batch_sheet, record_sheet, view_batches
+from prefetch.testing import encode_image, example_database, fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+BLUE, GREEN, RED = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+
+
+def tile(pixels: NDArray[Any] | None, **words: str) -> Tile:
+    return Tile(pixels, **{"title": "label 1", "caption": "key", **words})
+
+
+def plane(colour: tuple[int, ...], size: int = 6) -> NDArray[np.uint8]:
+    """Return (channels, size, size) with one value a channel."""
+    return np.broadcast_to(
+        np.array(colour, np.uint8)[:, np.newaxis, np.newaxis], (len(colour), size, size)
+    )
+
+
+def count(sheet: NDArray[np.uint8], colour: tuple[int, int, int]) -> int:
+    return int((sheet == np.array(colour, np.uint8)).all(axis=2).sum())
+
+
+def draw(*tiles: Tile, **options: Any) -> NDArray[np.uint8]:
+    return contact_sheet(tiles, heading="heading", **options)
+
+
+# --- colours ---------------------------------------------------------------------------------
+
+
+def test_stored_blue_is_shown_as_blue() -> None:
+    sheet = draw(tile(plane(BLUE)))
+    assert 144 * 144 == count(sheet, BLUE)
+    assert 0 == count(sheet, RED)
+
+
+def test_red_first_turns_the_colours_around() -> None:
+    assert 144 * 144 == count(draw(tile(plane(BLUE)), blue_first=False), RED)
+
+
+def test_a_fourth_channel_is_transparency_and_left_out() -> None:
+    assert 144 * 144 == count(draw(tile(plane((*GREEN, 0)))), GREEN)
+
+
+def test_two_channels_stand_side_by_side_in_grey() -> None:
+    sheet = draw(tile(plane((255, 100))))
+    assert 72 * 72 == count(sheet, (100, 100, 100))
+
+
+def test_a_small_image_is_enlarged_by_a_whole_factor_without_smoothing() -> None:
+    pixels = np.array([[[0, 200], [90, 255]]], np.uint8)
+    sheet = draw(tile(pixels))
+    assert [72 * 72] * 3 == [count(sheet, (value,) * 3) for value in (0, 200, 90)]
+
+
+def test_an_image_of_any_size_fits() -> None:
+    tall, tiny, wide = (
+        np.full((1, *shape), 90, np.uint8) for shape in ((900, 2), (1, 1), (3, 700))
+    )
+    alone = draw(tile(plane(RED)))
+    assert alone.shape[0] == draw(tile(tall)).shape[0] == draw(tile(tiny)).shape[0]
+    assert alone.shape == draw(tile(wide)).shape
+
+
+def test_dark_values_are_stretched_and_the_sheet_is_a_line_longer() -> None:
+    dark = draw(tile(np.array([[[0, 16]]], np.uint8)))
+    bright = draw(tile(np.array([[[0, 255]]], np.uint8)))
+    assert 72 * 72 <= count(dark, (255, 255, 255))
+    assert dark.shape[0] == bright.shape[0] + 20
+
+
+def test_negative_values_are_stretched_and_what_is_no_number_is_black() -> None:
+    pixels = np.array([[[-1.0, 3.0], [np.nan, np.inf]]], np.float32)
+    sheet = draw(tile(pixels))
+    assert 2 * 72 * 72 == count(sheet, (0, 0, 0))
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0, 200.0, np.nan])
+def test_an_image_of_one_value_is_drawn(value: float) -> None:
+    assert draw(tile(np.full((1, 3, 3), value, np.float32))).size
+
+
+# --- words -----------------------------------------------------------------------------------
+
+
+def test_words_change_the_sheet_and_nothing_is_drawn_outside_of_its_tile() -> None:
+    plain = draw(tile(plane(RED), caption=""), tile(plane(RED), caption=""))
+    long = draw(tile(plane(RED), caption="0" * 400), tile(plane(RED), caption=""))
+    changed = (plain != long).any(axis=(0, 2)).nonzero()[0]
+    assert 24 + 8 <= changed.min()
+    assert changed.max() < 24 + 160
+
+
+def test_a_key_in_any_script_is_drawn() -> None:
+    assert draw(tile(plane(RED), caption="жук/犬 \x00\n.jpg")).size
+
+
+def test_an_alarm_is_framed_in_red() -> None:
+    frame = (48, 48, 205)
+    assert count(draw(tile(None, alarm="image cut")), frame) > 4 * 160
+    assert 0 == count(draw(tile(None)), frame)
+
+
+def test_a_wide_heading_widens_the_sheet() -> None:
+    assert (
+        contact_sheet([tile(None)], heading="x" * 200).shape[1]
+        > contact_sheet([tile(None)], heading="x").shape[1]
+    )
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def test_a_written_picture_holds_the_sheet(tmp_path: Path) -> None:
+    sheet = draw(tile(plane(BLUE)))
+    file = tmp_path / "sheet.png"
+    write_picture(file, sheet)
+    assert sheet.tobytes() == np.asarray(cv2.imread(str(file))).tobytes()
+
+
+@pytest.mark.parametrize("name", ["sheet", "sheet.txt", ".png.gz", "sheet."])
+def test_a_name_that_is_no_pictures_is_refused(tmp_path: Path, name: str) -> None:
+    assert not can_write(tmp_path / name)
+    with pytest.raises(ValueError, match=r"end it in \.png"):
+        write_picture(tmp_path / name, draw(tile(None)))
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_sheets_of_unequal_width_are_put_one_beneath_the_other() -> None:
+    narrow, wide = draw(tile(plane(RED))), draw(*[tile(plane(BLUE))] * 9)
+    whole = stacked([narrow, wide])
+    assert (len(narrow) + len(wide), wide.shape[1], 3) == whole.shape
+    assert (count(narrow, RED), count(wide, BLUE)) == (count(whole, RED), count(whole, BLUE))
+
+
+# --- records ---------------------------------------------------------------------------------
+
+
+def test_records_are_shown_as_stored_bad_ones_with_an_alarm(tmp_path: Path) -> None:
+    data = cv2.imencode(".png", np.full((6, 6, 3), GREEN, np.uint8))[1].tobytes()
+    records = [
+        (b"0", encode_image(plane(BLUE), label=0)),
+        (b"1", encode_datum(data=data, label=1, encoded=True)),
+        (b"\xff", b"\xff"),
+        (b"3", encode_image(np.full((24, 32, 3), 40, np.uint8), label=3)),
+        (b"4", encode_datum(data=data[:50], label=1, encoded=True)),
+    ]
+    sheet = record_sheet(write_database(tmp_path / "lmdb", records))
+    assert (144 * 144, 144 * 144) == (count(sheet, BLUE), count(sheet, GREEN))
+    assert count(sheet, (40, 40, 40)) == 128 * 96  # height x width x channels, seen as that
+    assert count(sheet, (48, 48, 205)) > 3 * 4 * 160
+
+
+def test_no_more_records_are_shown_than_asked_for(tmp_path: Path) -> None:
+    folder = write_database(
+        tmp_path / "lmdb", ((b"%04d" % n, encode_image(plane(BLUE), label=n)) for n in range(500))
+    )
+    shown = count(record_sheet(folder, num_records=7), BLUE)
+    assert 7 * 144 * 144 == shown
+    assert np.array_equal(record_sheet(folder, num_records=7), record_sheet(folder, num_records=7))
+
+
+# --- batches ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def noise(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    return write_database(
+        tmp_path / "lmdb",
+        (
+            (b"%04d" % n, encode_image(rng.integers(0, 256, (3, 9, 9), np.uint8), label=n))
+            for n in range(20)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        {"mean_value": [10, 20, 30], "scale": 0.25},
+        {"mean_file": True, "scale": 0.5},
+        {"channels": "rgb", "layout": "nhwc", "dtype": "float16"},
+        {"dtype": "uint8"},
+    ],
+    ids=["mean values", "mean file", "turned around", "bytes"],
+)
+def test_a_batch_is_shown_exactly_as_it_is_before_mean_and_scale(
+    noise: Path, tmp_path: Path, transform: dict[str, Any]
+) -> None:
+    if transform.get("mean_file"):
+        np.save(tmp_path / "mean.npy", np.full((3, 9, 9), 5, np.float32))
+        transform = transform | {"mean_file": tmp_path / "mean.npy"}
+    config = load_config(
+        {
+            "source": noise,
+            "batch_size": 8,
+            "shuffle": True,
+            "transform": {"crop_size": 6, "mirror": True, **transform},
+        }
+    )
+    means: Any = transform.get("mean_value", 0)
+    if "mean_file" in transform:
+        means = load_mean(transform["mean_file"])[:, :1, :1].ravel()
+    with prefetch.open(config) as feed:
+        for view, batch in zip(view_batches(config, 2), feed, strict=False):
+            values = batch.data.numpy().astype(np.float64)
+            if config.transform.layout == "nhwc":
+                values = values.transpose(0, 3, 1, 2)
+            images = values / transform.get("scale", 1) + np.reshape(means, (-1, 1, 1))
+            assert np.array_equal(images, view.images)
+            assert batch.keys == view.keys
+            assert batch.label.numpy().tolist() == view.labels
+            assert (values.min(), values.max()) == (view.least, view.most)
+            assert values.mean() == pytest.approx(view.mean)
+            assert batch.data.shape == view.shape
+
+
+def test_a_seed_of_null_draws_the_same_for_picture_and_numbers(noise: Path) -> None:
+    config = load_config({"source": noise, "seed": None, "shuffle": True, "batch_size": 20})
+    (view,) = view_batches(config, 1)
+    assert (view.least, view.most) == (view.images.min(), view.images.max())
+
+
+def test_batches_go_on_into_the_next_epoch(noise: Path) -> None:
+    config = load_config({"source": noise, "batch_size": 15, "epochs": 1})
+    views = list(view_batches(config, 3))
+    assert [(0, 0), (0, 1), (1, 0)] == [(view.epoch, view.number) for view in views]
+
+
+def test_an_epoch_without_batches_is_an_error(noise: Path) -> None:
+    config = load_config({"source": noise, "batch_size": 100, "last_batch": "drop"})
+    with (
+        pytest.warns(prefetch.PrefetchWarning),
+        pytest.raises(prefetch.EmptyDatabaseError, match="batch_size 100"),
+    ):
+        list(view_batches(config, 1))
+
+
+def test_nothing_is_put_into_the_quarantine(noise: Path, tmp_path: Path) -> None:
+    config = load_config(
+        {"source": noise, "on_bad_record": "quarantine", "quarantine": tmp_path / "bad"}
+    )
+    assert 1 == len(list(view_batches(config, 1)))
+    assert not (tmp_path / "bad").exists()
+
+
+def test_of_a_large_batch_the_first_are_drawn(tmp_path: Path) -> None:
+    folder = write_database(tmp_path / "lmdb", fingerprinted_images(MOST_TILES + 40, (1, 2, 2)))
+    (view,) = view_batches(load_config({"source": folder, "batch_size": MOST_TILES + 30}), 1)
+    assert MOST_TILES == len(view.images)
+    assert MOST_TILES + 30 == len(view.keys)
+    assert batch_sheet(view).size
+
+
+def test_a_feed_without_labels_is_drawn() -> None:
+    with example_database() as path:
+        (view,) = view_batches(load_config({"source": path, "labels": False}), 1)
+    assert view.labels is None
+    assert batch_sheet(view, notes=("a note",)).size

@@ -1,0 +1,610 @@
+"""A whole prefetcher under any schedule of its readers, its device and its consumer; no threads.
+
+Readers are generators that stop wherever a thread could be interrupted, streams are queues that
+move a command at a time, and a consumer that waits lets the others go on, in an order drawn by
+Hypothesis, until it is woken. What would be a hang is then a state in which nobody can move: it
+fails the test with what everybody was doing. All else is the real thing: prefetcher, ring, slots,
+leases, schedule, delivery, filler and database.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import weakref
+from collections import deque
+from contextlib import ExitStack
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import prefetch
+from memory import DeviceBuffer, open_device
+from memory._event import HostEvent
+from prefetch._fill import Filler
+from prefetch._reader import Reader
+from prefetch._schedule import Opening
+from prefetch._slot import SlotState
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from prefetch._prefetcher import Prefetcher
+    from prefetch._schedule import Part
+
+NUM_RECORDS = 7
+SHAPE = (1, 2, 3)
+
+
+class Parked(Exception):  # noqa: N818 - a state of a reader, not an error
+    """The reader would wait now."""
+
+
+class Inbox(SimpleQueue[Any]):
+    """A ring's inbox at which nobody waits: who would, is parked."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - SimpleQueue's
+        if block and self.empty():
+            raise Parked
+        return super().get(block, timeout)
+
+
+class SteppedEvent(HostEvent):
+    """An event for whose waiters the device moves."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: SteppedDevice) -> None:
+        super().__init__()
+        self._device = device
+
+    def wait_for(self, timeout_s: float | None) -> bool:
+        while not self.done():
+            assert self._device.step(), "waits for an event that cannot pass"
+        return super().wait_for(timeout_s)
+
+
+class SteppedStream:
+    """A queue of commands; moves when it is told to."""
+
+    def __init__(self, device: SteppedDevice, handle: int, name: str) -> None:
+        self.device = device
+        self.handle = handle
+        self.name = name
+        self._queue: deque[Callable[[], object] | HostEvent] = deque()
+
+    def give(self, command: Callable[[], object] | HostEvent) -> None:
+        self._queue.append(command)
+
+    def record(self) -> SteppedEvent:
+        event = SteppedEvent(self.device)
+        self.give(event.complete)
+        return event
+
+    def wait(self, event: HostEvent) -> None:
+        self.give(event)
+
+    def step(self) -> bool:
+        """Run the first command; return whether that was possible."""
+        if not self._queue:
+            return False
+        command = self._queue[0]
+        if isinstance(command, HostEvent):
+            if not command.done():
+                return False
+            self._queue.popleft()
+        else:
+            self._queue.popleft()
+            command()
+        return True
+
+    def synchronize(self) -> None:
+        while self._queue:
+            assert self.device.step(), "waits for a stream that cannot move"
+
+    def close(self) -> None:
+        self.synchronize()
+
+
+class _Allocation:
+    """Owns a block of the device's memory."""
+
+    __slots__ = ("__weakref__",)
+
+
+class SteppedDevice:
+    """A second memory whose copies run when they are told to, one at a time."""
+
+    name = "stepped"
+    has_device_memory = True
+
+    def __init__(self) -> None:
+        self._cpu = open_device("cpu")
+        self._handles = itertools.count(1)
+        self._addresses = itertools.count(1 << 40, 1 << 20)
+        self.null = SteppedStream(self, 0, "null")
+        self.streams = [self.null]
+        self.blocks: dict[int, npt.NDArray[np.uint8]] = {}
+
+    def alloc_host(self, nbytes: int, *, zero: bool = False) -> Any:
+        return self._cpu.alloc_host(nbytes, zero=zero)
+
+    def alloc_device(self, nbytes: int) -> DeviceBuffer:
+        address, owner = next(self._addresses), _Allocation()
+        self.blocks[address] = np.full(nbytes, 0xCB, np.uint8)
+        weakref.finalize(owner, self.blocks.pop, address).atexit = False
+        return DeviceBuffer(address, nbytes, device=self, owner=owner)  # type: ignore[arg-type]
+
+    def make_stream(self, name: str = "") -> SteppedStream:
+        self.streams.append(SteppedStream(self, next(self._handles), name))
+        return self.streams[-1]
+
+    def current_stream(self) -> SteppedStream:
+        return self.null
+
+    def copy_to_device(
+        self, dst: DeviceBuffer, src: npt.NDArray[np.uint8], *, stream: SteppedStream
+    ) -> None:
+        stream.give(lambda: np.copyto(self.content(dst), src.reshape(-1).view(np.uint8)))
+
+    def copy_to_host(
+        self, dst: npt.NDArray[np.uint8], src: DeviceBuffer, *, stream: SteppedStream
+    ) -> None:
+        stream.give(lambda: np.copyto(dst, self.content(src)))
+
+    def content(self, buffer: DeviceBuffer) -> npt.NDArray[np.uint8]:
+        base = buffer.ptr >> 20 << 20
+        return self.blocks[base][buffer.ptr - base :][: buffer.nbytes]
+
+    def step(self, rng: random.Random | None = None) -> bool:
+        """Let some stream run a command; return whether one could."""
+        streams = list(self.streams)
+        if rng is not None:
+            rng.shuffle(streams)
+        return any(stream.step() for stream in streams)
+
+    def close(self) -> None:
+        while self.step():
+            pass
+
+
+class SteppedReader(Reader):
+    """A reader that goes a step at a time: `Reader.run` with the places where others come between.
+
+    Attributes:
+        idle: Whether it waits for something to arrive.
+        over: Whether it has ended.
+    """
+
+    def __init__(self, machine: RingMachine, prefetcher: Prefetcher, number: int) -> None:
+        super().__init__(prefetcher, number, clock=lambda: 0.0)
+        self._machine = machine
+        self._life = self._live()
+        self.idle = False
+        self.over = False
+
+    def can_step(self) -> bool:
+        return not self.over and not (self.idle and self._prefetcher._ring.inbox.empty())
+
+    def step(self) -> None:
+        next(self._life, None)
+
+    def join(self, timeout: float | None = None) -> None:
+        while not self.over:
+            assert self.can_step(), "a reader that was told to stop waits for ever"
+            self.step()
+
+    def _live(self) -> Iterator[None]:
+        prefetcher, device = self._prefetcher, self._assembly.device
+        stream = device.make_stream(self.name) if device.has_device_memory else None
+        filler = Filler(self._assembly)
+        while True:
+            try:
+                job = prefetcher.next_job()
+            except Parked:
+                self.idle = True
+                yield
+                self.idle = False
+                arrival = prefetcher._ring.inbox.get()
+                with prefetcher._lock:
+                    prefetcher._schedule.num_idle -= 1
+                    prefetcher._ring.accept(arrival)
+                continue
+            if job is None:
+                break
+            yield
+            part = (yield from self._open_slowly(job, filler)) if isinstance(job, Opening) else job
+            if part is None:
+                continue
+            yield
+            failure: BaseException | None = None
+            try:
+                self._machine.meet_fault(part.slot.sequence, part.start)
+                filler.fill(part)
+            except BaseException as error:  # noqa: BLE001 - as Reader
+                failure = error
+            yield
+            if prefetcher.part_done(part, failure):
+                yield
+                self._upload(part.slot, stream)  # type: ignore[arg-type]
+            del job, part, failure
+        filler.close()
+        if stream is not None:
+            stream.close()
+        self.over = True
+        prefetcher.reader_ended()
+
+    def _open_slowly(self, job: Opening, filler: Filler) -> Any:
+        """Do as `Reader._open` does, with others in between."""
+        prefetcher, slot = self._prefetcher, job.slot
+        try:
+            prefetcher.plan_into(slot)
+            yield
+            self._machine.meet_fault(slot.sequence, 0)
+            slot.shape(
+                filler.first_shape(slot),
+                dtype=self._assembly.transform.dtype,
+                label_dtype=self._assembly.label_dtype,
+                most_rows=self._assembly.most_rows,
+            )
+        except BaseException as error:  # noqa: BLE001 - as Reader
+            prefetcher.publish(slot, error)
+            return None
+        yield
+        part: Part | None = prefetcher.shaped(slot)
+        return part
+
+
+class SteppedNews:
+    """The condition that the consumer waits on: while it waits, the others move."""
+
+    def __init__(self, machine: RingMachine, prefetcher: Prefetcher) -> None:
+        self._machine = machine
+        self._lock = prefetcher._lock
+        self._told = False
+
+    def notify_all(self) -> None:
+        assert self._lock.locked()
+        self._told = True
+
+    def wait(self, _timeout: float | None = None) -> bool:
+        self._told = False
+        self._lock.release()
+        try:
+            while not self._told:
+                assert self._machine.step_somebody(), self._machine.describe()
+        finally:
+            self._lock.acquire()
+        return True
+
+
+class InjectedError(Exception):
+    """A fault of the machine's own."""
+
+
+class Turn:
+    """What the model knows of one iterator."""
+
+    def __init__(self, iterator: prefetch._feed.FeedIterator) -> None:  # type: ignore[name-defined]
+        self.iterator = iterator
+        self.started = False
+        self.ended = False
+        self.end: int | None = None
+
+
+class RingMachine(RuleBasedStateMachine):
+    """Consumer, readers and streams take turns at Hypothesis's will; a model says what must come."""
+
+    source: Path
+
+    @initialize(
+        device=st.sampled_from(["cpu", "stepped"]),
+        num_readers=st.integers(1, 3),
+        ahead=st.integers(1, 3),
+        most_held=st.integers(1, 3),
+        batch_size=st.integers(1, 4),
+        last_batch=st.sampled_from(["partial", "drop", "wrap"]),
+        walks=st.booleans(),
+    )
+    def open(self, device: str, num_readers: int, **drawn: Any) -> None:
+        self.device = SteppedDevice() if device == "stepped" else None
+        self.num_readers = num_readers
+        self.drawn = drawn
+        self.rng = random.Random(0)
+        self.stamps = itertools.count(1)
+        self.held: list[tuple[Any, npt.NDArray[Any], float]] = []
+        self.seen: list[tuple[npt.NDArray[np.uint8], list[int]]] = []
+        self.start()
+
+    def start(self) -> None:
+        """Open a feed and put stepped readers, a stepped queue and a stepped wait into it."""
+        self.faults = 0
+        self.failed: dict[int, tuple[int, InjectedError]] = {}
+        self.serving = self.epoch = 0
+        self.taken_from_epoch = False
+        self.turn: Turn | None = None
+        self.turns: list[Turn] = []
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch("prefetch._ring.SimpleQueue", Inbox))
+            self.feed = prefetch.open(
+                {
+                    "source": self.source,
+                    "batch_size": self.drawn["batch_size"],
+                    "prefetch": self.drawn["ahead"],
+                    "max_batches_held": self.drawn["most_held"],
+                    "last_batch": self.drawn["last_batch"],
+                    "threads": self.num_readers,
+                    "stall_warning_s": None,
+                },
+                device=self.device or "cpu",
+            )
+        prefetcher = self.prefetcher = self.feed._prefetcher
+        if not self.drawn["walks"]:
+            prefetcher._walker.close()  # type: ignore[union-attr]
+            prefetcher._walker = None  # every part is fetched by whoever fills it
+        self.readers = [
+            SteppedReader(self, prefetcher, number) for number in range(self.num_readers)
+        ]
+        prefetcher._readers = list(self.readers)
+        prefetcher._num_running = len(self.readers)
+        prefetcher._news = SteppedNews(self, prefetcher)  # type: ignore[assignment]
+        prefetcher._copies_in_flight = self.let_copies_pass  # type: ignore[method-assign]
+
+    def finish(self) -> None:
+        """Close the feed with whatever it is doing; everything must be free then."""
+        self.held.clear()
+        self.turns.clear()
+        self.turn = None
+        self.feed.close()
+        if self.device is not None:
+            self.device.close()
+        self.check_seen()
+        ring = self.prefetcher._ring
+        ring.collect()
+        assert {SlotState.FREE} == {slot.state for slot in ring.slots}
+        assert len(ring.slots) == ring.num_free
+        assert [] == self.prefetcher._schedule._filling
+        assert 0 == len(self.prefetcher._delivery._ready)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "drawn"):
+            return
+        self.finish()
+        del self.feed, self.prefetcher, self.readers
+        if self.device is not None:
+            gc.collect()
+            gc.collect()  # slots that leases put into the queue when they went
+            assert {} == self.device.blocks
+
+    # What readers and streams do ---------------------------------------------------------------
+
+    @rule(number=st.integers(0, 2), steps=st.integers(1, 6))
+    def a_reader_goes_on(self, number: int, steps: int) -> None:
+        reader = self.readers[number % len(self.readers)]
+        for _ in range(steps):
+            if reader.can_step():
+                reader.step()
+
+    @rule(seed=st.integers(0, 2**16), steps=st.integers(1, 5))
+    def the_device_goes_on(self, seed: int, steps: int) -> None:
+        rng = random.Random(seed)
+        if self.device is not None:
+            for _ in range(steps):
+                self.device.step(rng)
+            self.check_seen()
+
+    @rule()
+    def something_will_fail(self) -> None:
+        self.faults += 1
+
+    def meet_fault(self, sequence: int, position: int) -> None:
+        """Raise if a fault is due, and note where."""
+        if self.faults and self.rng.random() < 0.5:
+            self.faults -= 1
+            error = InjectedError(f"batch {sequence}, place {position}")
+            if sequence not in self.failed or position < self.failed[sequence][0]:
+                self.failed[sequence] = position, error
+            raise error
+
+    def step_somebody(self) -> bool:
+        """Let a reader or a stream go on; return whether one could."""
+        able: list[Callable[[], object]] = [one.step for one in self.readers if one.can_step()]
+        if self.device is not None and self.rng.random() < 0.3:
+            able.append(partial(self.device.step, self.rng))
+        if able:
+            self.rng.choice(able)()
+            return True
+        return self.device is not None and self.device.step(self.rng)
+
+    def let_copies_pass(self) -> list[Any]:
+        if self.device is not None:
+            self.device.close()
+        return []
+
+    # What the consumer does --------------------------------------------------------------------
+
+    @rule()
+    def begin_a_loop(self) -> None:
+        self.turns.append(Turn(iter(self.feed)))  # type: ignore[arg-type]
+        del self.turns[:-3]
+
+    @rule(
+        which=st.integers(0, 2), seed=st.integers(0, 2**16), keep=st.sampled_from(["", "a", "b"])
+    )
+    def ask_for_a_batch(self, which: int, seed: int, keep: str) -> None:
+        if not self.turns:
+            self.begin_a_loop()
+        self.rng = random.Random(seed)
+        turn = self.turns[which % len(self.turns)]
+        expected = self.expect(turn)
+        if expected is not None:
+            with pytest.raises(expected):
+                next(turn.iterator)
+            return
+        if self.is_due_to_fail(turn):
+            return
+        records = self.records(self.serving)
+        self.serving += 1
+        batch = next(turn.iterator)
+        assert records == batch.indices.tolist() == batch.label.numpy(writable=False).tolist()
+        assert self.prefetcher.position().served == self.served()
+        self.use(batch, records, keep)
+
+    def use(self, batch: prefetch.Batch, records: list[int], keep: str) -> None:
+        """Look at a batch; read it on the device; keep something of it, or nothing."""
+        array: npt.NDArray[Any] = batch.data.numpy(writable=self.device is None)
+        assert (array.T == records).all()
+        if self.device is not None:
+            handed = batch.data.gpu_data()
+            # A kernel knows an address only, and keeps nothing alive.
+            bare = DeviceBuffer(handed.ptr, handed.nbytes, device=handed.device)
+            seen = np.zeros(handed.nbytes, np.uint8)
+            self.device.copy_to_host(seen, bare, stream=self.device.null)
+            self.seen.append((seen, records))
+            self.device.null.give(partial(setattr, self, "num_read", len(self.seen)))
+        elif keep:
+            array[:] = -next(self.stamps)  # nobody else may write here, and nobody read this
+        if keep:
+            exported = array[len(array) // 2 :] if keep == "a" else batch
+            self.held.append((exported, array.copy(), float(array.flat[0])))
+
+    @rule(which=st.integers(0, 5))
+    def let_one_go(self, which: int) -> None:
+        if self.held:
+            del self.held[which % len(self.held)]
+
+    @rule()
+    def look_at_the_counters(self) -> None:
+        stats = self.feed.stats()
+        assert stats.slots_leased >= len(self.held)
+
+    @rule()
+    def close_and_open_another(self) -> None:
+        self.finish()
+        self.start()
+
+    # What must come ----------------------------------------------------------------------------
+
+    def expect(self, turn: Turn) -> type[BaseException] | None:
+        """Return the error or end that an iterator's next() must come to, None for a batch."""
+        if turn.ended:
+            return StopIteration
+        if turn is not self.turn:
+            if turn.started:
+                return prefetch.StaleIteratorError
+            turn.started, self.turn = True, turn
+            if self.drawn["last_batch"] != "wrap":
+                if self.taken_from_epoch:
+                    self.epoch += 1
+                    self.serving = self.epoch * len(self.feed)
+                self.taken_from_epoch = False
+                turn.end = (self.epoch + 1) * len(self.feed)
+        if turn.end is not None and self.serving >= turn.end:
+            turn.ended = True
+            self.epoch += 1
+            self.taken_from_epoch = False
+            return StopIteration
+        if len(self.held) >= self.drawn["most_held"]:
+            return prefetch.BatchesHeldError
+        self.taken_from_epoch = True
+        return None
+
+    def is_due_to_fail(self, turn: Turn) -> bool:
+        """Ask for a batch that may have failed; if it has, start again. Else put it back."""
+        due = self.serving
+        self.finish_batch(due)
+        if due not in self.failed:
+            return False
+        with pytest.raises(InjectedError) as caught:
+            next(turn.iterator)
+        assert caught.value is self.failed[due][1]
+        assert self.feed.closed
+        with pytest.raises(prefetch.FeedClosedError):
+            next(turn.iterator)
+        self.finish()
+        self.start()
+        return True
+
+    def finish_batch(self, sequence: int) -> None:
+        """Let others go on until a batch is ready, if they can without being asked for it."""
+        while sequence not in self.prefetcher._delivery._ready and self.step_somebody():
+            pass
+        self.faults = 0  # what has not failed by now shall not
+
+    def records(self, sequence: int) -> list[int]:
+        """Return the records of a batch."""
+        size = self.drawn["batch_size"]
+        if self.drawn["last_batch"] == "wrap":
+            return [(sequence * size + place) % NUM_RECORDS for place in range(size)]
+        number = sequence % len(self.feed)
+        return list(range(number * size, min(number * size + size, NUM_RECORDS)))
+
+    def served(self) -> int:
+        """Return how many samples of its epoch a saved state must count."""
+        if self.drawn["last_batch"] == "wrap":
+            return self.serving * self.drawn["batch_size"] % NUM_RECORDS
+        return self.serving % len(self.feed) * self.drawn["batch_size"]
+
+    def describe(self) -> str:
+        idle = [reader.idle for reader in self.readers]
+        return f"nobody can move: readers idle {idle}, {self.prefetcher._ring.slots}"
+
+    @invariant()
+    def nothing_that_is_held_has_changed(self) -> None:
+        if not hasattr(self, "held"):
+            return
+        for exported, content, stamp in self.held:
+            array = exported
+            if isinstance(exported, prefetch.Batch):
+                array = exported.data.numpy(writable=False)
+            assert (array == content[-len(array) :]).all()
+            assert self.device is not None or (array == stamp).all()
+
+    @invariant()
+    def the_ring_is_no_larger_than_allowed(self) -> None:
+        if hasattr(self, "prefetcher"):
+            ahead, most = self.drawn["ahead"], self.drawn["most_held"]
+            assert len(self.prefetcher._ring.slots) <= max(ahead + 1, most - 1 + ahead)
+
+    @invariant()
+    def nobody_sleeps_while_there_is_work(self) -> None:
+        if not hasattr(self, "prefetcher"):
+            return
+        if all(reader.idle for reader in self.readers) and self.prefetcher._ring.inbox.empty():
+            schedule = self.prefetcher._schedule
+            assert not schedule._can_open(), self.describe()
+            assert not [slot for slot in schedule._filling if slot.next_part < slot.num_parts]
+
+    def check_seen(self) -> None:
+        """Compare what the consumer's stream has read with what was handed to it."""
+        done, self.num_read = getattr(self, "num_read", 0), 0
+        for seen, records in self.seen[:done]:
+            assert (seen.view(np.float32).reshape(-1, *SHAPE).T == records).all()
+        del self.seen[:done]
+
+
+@pytest.mark.filterwarnings("ignore:.*has no batch at all:prefetch.PrefetchWarning")
+def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("ring")
+    monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)  # small batches in parts too
+
+    class Machine(RingMachine):
+        source = write_database(folder / "db", fingerprinted_images(NUM_RECORDS, SHAPE))
+
+    case = Machine.TestCase()
+    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    case.runTest()
