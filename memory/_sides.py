@@ -7,9 +7,9 @@ asks for one thing at a time, under a lock, and takes the new head when that has
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from memory._errors import DeviceError, SyncedMemoryError
+from memory._errors import BufferMismatchError, DeviceError, SyncedMemoryError
 from memory._stream_order import order_behind, with_stream
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory._device import Device, DeviceBuffer, Event, Stream
+
+
+PushEnds: TypeAlias = "tuple[DeviceBuffer, NDArray[np.uint8]]"
+"""Where a copy goes and what it reads."""
 
 
 class Sides:
@@ -74,13 +78,15 @@ class Sides:
 
     def copy_to_gpu(self, stream: Stream) -> None:
         """Copy the host side to the device side on a stream, and wait for it."""
-        self.push(stream)
+        self.push(stream, None)
         self._finish(stream)
 
-    def push(self, stream: Stream) -> None:
+    def push(self, stream: Stream, ends: PushEnds | None) -> None:
         """Give a stream a copy of the host side to the device side, and do not wait for it."""
         self.settle()
         host, gpu = self.need_host(), self.need_gpu()
+        if ends is not None:
+            gpu, host = _checked_ends(ends, gpu, host)
         self._start(lambda: self.device.copy_to_device(gpu, host, stream=stream), stream=stream)
         # Their work is behind the copy's event now.
         self.streams = ()
@@ -138,3 +144,20 @@ class Sides:
                 self.in_flight = None
             raise
         self.in_flight = None
+
+
+def _checked_ends(ends: PushEnds, own_gpu: DeviceBuffer, own_host: NDArray[np.uint8]) -> PushEnds:
+    """Return the ends of a copy if they are the sides that it is to be between.
+
+    Raises:
+        BufferMismatchError: They are other memory.
+    """
+    gpu, host = ends
+    same_gpu = (gpu.ptr, gpu.nbytes, gpu.device) == (own_gpu.ptr, own_gpu.nbytes, own_gpu.device)
+    if not same_gpu or host.nbytes != own_host.nbytes or host.ctypes.data != own_host.ctypes.data:
+        raise BufferMismatchError(
+            "async_gpu_push",
+            expected="ends that are the two sides themselves",
+            found=f"{gpu.nbytes} bytes on the device and {host.nbytes} on the host, elsewhere",
+        )
+    return ends

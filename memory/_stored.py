@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from memory._device import Device, DeviceBuffer, Event, Stream
     from memory._shape import Dims
+    from memory._sides import PushEnds
 
 _logger = logging.getLogger("memory")
 
@@ -276,9 +277,9 @@ class Stored(Shaped):
         else:
             self._replace(data, lambda fresh: fresh.set_gpu_data(buffer))
 
-    def async_gpu_push(self, stream: Stream) -> None:
+    def async_gpu_push(self, stream: Stream, *, ends: PushEnds | None = None) -> None:
         """Start to copy the data to the device; see :meth:`SyncedMemory.async_gpu_push`."""
-        self.data.async_gpu_push(stream)
+        self.data.async_gpu_push(stream, ends=ends)
 
     @property
     def push_event(self) -> Event | None:

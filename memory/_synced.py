@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory._device import Device, DeviceBuffer, Event, Stream
+    from memory._sides import PushEnds
 
 _logger = logging.getLogger("memory")
 
@@ -253,7 +254,7 @@ class SyncedMemory:
             self._sides.streams = ()
             self._head = step.head
 
-    def async_gpu_push(self, stream: Stream) -> None:
+    def async_gpu_push(self, stream: Stream, *, ends: PushEnds | None = None) -> None:
         """Start to copy the host's bytes to the device, and return.
 
         The head is at SYNCED at once; :attr:`push_event` passes when the copy has run. The copy
@@ -261,9 +262,14 @@ class SyncedMemory:
 
         Args:
             stream: Of this object's device; runs the copy.
+            ends: The same two sides, as objects that the copy keeps alive instead of this one's
+                own until it has run: (device buffer, (size,) uint8 host array). For whoever lends
+                the sides and counts on :attr:`push_event` itself, so that a copy in flight does
+                not count as a use of what was lent.
 
         Raises:
             NoDeviceMemoryError: The device has no memory of its own.
+            BufferMismatchError: ``ends`` are not this object's two sides.
             HeadError: The head is not at HEAD_AT_CPU, so there is nothing new to push.
             DeviceMismatchError: The stream is another device's.
             DeviceMemoryError: The device's side cannot be allocated.
@@ -276,7 +282,7 @@ class SyncedMemory:
             )
         with self._lock:
             step = self._begin(Call.ASYNC_GPU_PUSH)
-            self._sides.push(stream)
+            self._sides.push(stream, ends)
             self._head = step.head
 
     def copy_from(self, source: SyncedMemory, *, nbytes: int | None = None) -> None:

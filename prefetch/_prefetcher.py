@@ -455,6 +455,7 @@ class Prefetcher:
             self._cleaned_up = True
             self._schedule.abandon()
             self._delivery.abandon()
+            self._ring.close()
         if self._walker is not None:
             self._walker.close()
         self.assembly.source.close()

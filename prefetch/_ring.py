@@ -55,6 +55,12 @@ class Ring:
         self.slots.append(slot)
         self._free.append(slot)
 
+    def close(self) -> None:
+        """Let go of all memory; what the consumer still holds of it stays valid."""
+        self.collect()
+        for slot in self.slots:
+            slot.close()
+
     @property
     def num_free(self) -> int:
         """Slots that can be filled at once."""

@@ -41,13 +41,18 @@ class SlotState(enum.Enum):
 class _Memory:
     """Host and device memory for one of a slot's two Blobs; grows, never shrinks."""
 
-    __slots__ = ("_address", "_device", "_device_buffer", "_host_buffer")
+    __slots__ = ("_address", "_device", "_device_buffer", "_host_buffer", "ends")
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._host_buffer: HostBuffer | None = None
         self._device_buffer: DeviceBuffer | None = None
         self._address = 0
+        self.ends: tuple[DeviceBuffer, npt.NDArray[np.uint8]] | None = None
+
+    def drop(self) -> None:
+        """Let go of the memory; what was exported keeps it."""
+        self._host_buffer = self._device_buffer = self.ends = None
 
     @property
     def host_bytes(self) -> int:
@@ -61,6 +66,9 @@ class _Memory:
         self, shape: tuple[int, ...], dtype: np.dtype[Any], lease: Lease, *, most_rows: int
     ) -> tuple[Blob, npt.NDArray[Any]]:
         """Return a Blob over this memory that holds ``lease``, and its writable host array.
+
+        ``ends`` are the same bytes without the lease: a copy between them in flight is no use of
+        the batch, which its consumer may have dropped; the slot waits for its event by itself.
 
         Where memory must be allocated, there is room for ``most_rows`` rows at once: a slot whose
         first batch is an epoch's short last one is not allocated twice.
@@ -80,6 +88,7 @@ class _Memory:
                 self._device_buffer = None
                 block = self._device_buffer = self._device.alloc_device(room)
             blob.set_gpu_data(block.slice(0, nbytes, owner=DeviceHold(block, lease)))
+            self.ends = (block.slice(0, nbytes), host.array[:nbytes])
         blob.set_cpu_data(array)
         return blob, array
 
@@ -228,9 +237,12 @@ class Slot:
 
     def push(self, stream: Stream) -> None:
         """Queue the copies to the device; without the lock, by the reader of the last part."""
-        for blob in (self.data_blob, self.label_blob):
+        for blob, memory in (
+            (self.data_blob, self._data_memory),
+            (self.label_blob, self._label_memory),
+        ):
             if blob is not None:
-                blob.async_gpu_push(stream)
+                blob.async_gpu_push(stream, ends=memory.ends)
                 event = blob.push_event
                 if event is not None:
                     self.events.append(event)
@@ -242,6 +254,14 @@ class Slot:
         """
         self.release_records()
         self._reset()
+
+    def close(self) -> None:
+        """Let go of the memory for good; what the consumer still holds of it stays valid."""
+        self.forget()
+        self.streams.clear()
+        self.events.clear()
+        self._data_memory.drop()
+        self._label_memory.drop()
 
     def give_back(self) -> None:
         """Forget a batch that the consumer never got, and put the slot on the queue of returns."""

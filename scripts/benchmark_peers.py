@@ -58,6 +58,8 @@ from peers.works import PREFETCH, WORKS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.status import Status
+
     from peers.contest import Failure, Result
     from peers.roster import Entry
     from peers.works import Work
@@ -91,12 +93,12 @@ def run(options: argparse.Namespace) -> int:
         for work in (one for one in WORKS if one.name in options.work):
             with progress.status(f"{work.name}: making the database") as status:
                 task = _task(work, folder, options)
-                results, failed = hold(
-                    task,
-                    [entry for entry in entries if entry.takes_part(work)],
-                    effort,
-                    lambda what, work=work, status=status: status.update(f"{work.name}: {what}"),
-                )
+
+                def say(what: str, work: Work = work, status: Status = status) -> None:
+                    status.update(f"{work.name}: {what}")
+
+                taking_part = [entry for entry in entries if entry.takes_part(work)]
+                results, failed = hold(task, taking_part, effort, say)
             failures += failed
             goals += comparison.goals(work.name, results)
             is_right &= all(one.delivered and comparison.is_same_work(one) for one in results)

@@ -168,17 +168,14 @@ def _from_npz(
     shown = os.fspath(path.absolute())
     try:
         with np.load(path, allow_pickle=False) as file:
-            for name in names or ():
-                if name not in file.files:
-                    raise InputError(
-                        shown, f"holds no array {name!r}, but {', '.join(file.files) or 'none'}"
-                    )
-            arrays = {name: file[name] for name in names or file.files}
-    except InputError:
-        raise
+            arrays = {name: file[name] for name in file.files if name in (names or file.files)}
+            held = ", ".join(file.files) or "none"
     except (ValueError, zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise InputError(shown, f"is no .npz file that can be read: {error}") from None
     if names is not None:
+        for name in names:
+            if name not in arrays:
+                raise InputError(shown, f"holds no array {name!r}, but {held}")
         return arrays[names[0]], arrays[names[1]]
     images = [name for name, array in arrays.items() if array.ndim in (3, 4)]
     labels = [name for name, array in arrays.items() if array.ndim == 1]

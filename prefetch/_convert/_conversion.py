@@ -6,11 +6,9 @@ import logging
 import os
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-import cv2
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prefetch._convert._draft import Draft
 from prefetch._convert._errors import (
@@ -21,6 +19,7 @@ from prefetch._convert._errors import (
     UnreadableImagesError,
 )
 from prefetch._convert._examples import Example
+from prefetch._convert._images import one_thread_a_call
 from prefetch._examine import Examiner
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _store(
 ) -> None:
     """Read what is to do, and store it in this order."""
     num_done = len(examples) - len(todo)
-    with _one_thread_a_call(), closing(_in_order(examples, todo, num_threads)) as chunks:
+    with one_thread_a_call(), closing(_in_order(examples, todo, num_threads)) as chunks:
         for outcomes in chunks:
             for index, outcome in outcomes:
                 if isinstance(outcome, Example):
@@ -199,16 +198,17 @@ def _in_order(
     examples: Examples, todo: Sequence[int], num_threads: int
 ) -> Generator[list[Outcome]]:
     """Yield chunks of examples, or why one cannot be read, in order; threads read ahead."""
-    step = examples.chunk
     waiting: deque[Future[list[Outcome]]] = deque()
-    most = 2 * num_threads
+    pace = _Pace(chunk=1, most_waiting=2 * num_threads)
+    start = 0
     with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-convert") as pool:
         try:
-            for start in range(0, len(todo), step):
-                waiting.append(pool.submit(_read, examples, todo[start : start + step]))
-                if len(waiting) > most:
+            while start < len(todo):
+                waiting.append(pool.submit(_read, examples, todo[start : start + pace.chunk]))
+                start += pace.chunk
+                if len(waiting) > pace.most_waiting:
                     outcomes = waiting.popleft().result()
-                    most = _window(outcomes, num_threads)
+                    pace = _pace(outcomes, examples.chunk, num_threads)
                     yield outcomes
             while waiting:
                 yield waiting.popleft().result()
@@ -227,21 +227,28 @@ def _read(examples: Examples, indices: Sequence[int]) -> list[Outcome]:
     return outcomes
 
 
-def _window(outcomes: list[Outcome], num_threads: int) -> int:
-    """Return how many chunks may wait, when they are as large as one that did."""
-    size = sum(len(one.value) for _, one in outcomes if isinstance(one, Example))
-    return max(num_threads + 1, min(_CHUNKS_A_THREAD * num_threads, _AHEAD_BYTES // max(size, 1)))
+class _Pace(NamedTuple):
+    """How far threads read ahead.
+
+    Attributes:
+        chunk: Examples that a thread reads at once.
+        most_waiting: Chunks that are begun and not stored.
+    """
+
+    chunk: int
+    most_waiting: int
 
 
-@contextmanager
-def _one_thread_a_call() -> Iterator[None]:
-    """Keep OpenCV from using several threads for one image, while several images are made."""
-    before = cv2.getNumThreads()
-    cv2.setNumThreads(1)
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(before)
+def _pace(outcomes: Sequence[Outcome], chunk: int, num_threads: int) -> _Pace:
+    """Return the pace for examples as large as some that were read.
+
+    Twice as many chunks as threads keep all of them busy; beyond, it is bytes that count.
+    """
+    nbytes = sum(len(one.value) for _, one in outcomes if isinstance(one, Example))
+    mean_bytes = nbytes // len(outcomes) + 1
+    chunk = max(1, min(chunk, _AHEAD_BYTES // (2 * num_threads * mean_bytes)))
+    most = _AHEAD_BYTES // (chunk * mean_bytes)
+    return _Pace(chunk, max(num_threads + 1, min(most, _CHUNKS_A_THREAD * num_threads)))
 
 
 def _shown(shape: Shape) -> str:

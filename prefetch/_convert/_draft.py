@@ -205,9 +205,10 @@ class Draft:
         return database
 
     def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
+        free = shutil.disk_usage(self.folder).free  # LMDB tells a full disk as an I/O error
         return ConversionError(
-            f"{self.folder}: writing the database failed: {error}; what was written before is "
-            f"kept: see to the disk and go on with --resume"
+            f"{self.folder}: writing the database failed: {error}; {free} bytes are free there; "
+            f"what was written before is kept: see to the disk and go on with --resume"
         )
 
 

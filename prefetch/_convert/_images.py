@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import threading
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,6 +36,8 @@ from prefetch._decode import ImageDecoder
 from prefetch._faults import BadRecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from prefetch._convert._listing import Listing
@@ -185,6 +188,17 @@ class ImageExamples:
                 encoded=False,
             )
         return Example(value, (channels, height, width))
+
+
+@contextmanager
+def one_thread_a_call() -> Iterator[None]:
+    """Keep OpenCV from using several threads for one image, while several images are made."""
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before)
 
 
 class _Decoders(threading.local):

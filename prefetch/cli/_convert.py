@@ -113,7 +113,8 @@ def convert(
     """
     from prefetch import _convert as conversion  # noqa: PLC0415 - OpenCV is slow to import
 
-    report = report or database.absolute().with_name(f"{database.absolute().name}.unreadable.tsv")
+    usual = database.absolute().with_name(f"{database.absolute().name}.unreadable.tsv")
+    report = report or usual
     began = time.perf_counter()
     try:
         options = conversion.InputOptions(
@@ -155,6 +156,8 @@ def convert(
         raise
     if done.unreadable:
         _write_unreadable(report, done.unreadable)
+    else:
+        usual.unlink(missing_ok=True)  # an earlier process may have listed what is repaired now
     _warn_of_shapes(done)
     elapsed_s = time.perf_counter() - began
     if as_json:

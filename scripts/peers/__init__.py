@@ -15,6 +15,9 @@ them stay open while the rounds of a work are measured in turns. A module a noun
 Invariants:
 
 - A stream never ends and takes the records in the order of their keys, again and again. The number
-  of records is a multiple of the batch size, so any piece as long as an epoch has every record once.
+  of records is a multiple of the batch size, so
+  any piece as long as an epoch has every record once.
 - The arrays of a batch are valid until the next one is asked for, and no longer.
+- A process opens one loader, once, and ends. Databases are closed by that: some loaders' threads
+  still work when they have been told to stop, and must not find the map gone.
 """

@@ -50,7 +50,6 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
             yield _decoded(pool, work, batches, all_labels)
     else:
         yield _copied(work, batches, all_labels)
-    # The process ends now; closing the environment under live views would not be safe.
 
 
 def _copied(work: Work, batches: list[list[memoryview]], labels: npt.NDArray[np.int64]) -> Stream:

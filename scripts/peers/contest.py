@@ -175,7 +175,7 @@ def hold(
                 racing.append((contestant, result, _num_epochs(task, contestant, effort)))
         for number in range(effort.rounds):
             for consumer in CONSUMERS:
-                for contestant, result, epochs in list(racing):
+                for contestant, result, epochs in tuple(racing):
                     with excused():
                         say(
                             f"round {number + 1} of {effort.rounds}, {consumer}: "
@@ -187,7 +187,7 @@ def hold(
                             measured.images == epochs * task.num_records
                             and measured.label_sum == epochs * task.label_sum
                         )
-        for contestant, result, _ in list(racing):
+        for contestant, result, _ in tuple(racing):
             if result.entry.is_loader:
                 with excused():
                     result.verdict = _verify(task, contestant)
@@ -200,19 +200,17 @@ def _choose(task: Task, entry: Entry, effort: Effort) -> Result:
         return Result(entry=entry, settings=entry.settings)
     with Contestant(entry) as contestant:
         candidates: list[Settings] = contestant.ask("candidates", work=task.work.name)
-        if len(candidates) == 1:
-            return Result(entry=entry, settings=candidates[0])
-        tried = []
-        for settings in candidates:
+    short = Effort(rounds=1, seconds=effort.seconds / 2)
+    tried: list[dict[str, Any]] = []
+    for settings in candidates:
+        with Contestant(entry) as contestant:
             _open(task, contestant, Result(entry=entry, settings=settings))
-            short = Effort(rounds=1, seconds=effort.seconds / 4)
             epochs = _num_epochs(task, contestant, short)
             fastest = max(
                 _measure(task, contestant, CONSUMERS[0], epochs).images_per_s
                 for _ in range(_TRIALS)
             )
-            tried.append({"settings": settings, "images_per_s": fastest})
-            contestant.ask("close")
+        tried.append({"settings": settings, "images_per_s": fastest})
     best = max(tried, key=lambda one: one["images_per_s"])
     return Result(entry=entry, settings=best["settings"], tried=tried)
 

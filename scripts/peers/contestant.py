@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from peers.roster import Entry
 
 _SCRIPTS = Path(__file__).resolve().parents[1]
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 120.0
+_PATIENCE_S = 20.0
 
 
 class ContestantError(Exception):
@@ -67,7 +69,7 @@ class Contestant:
             What it answered.
 
         Raises:
-            ContestantError: The command failed, its process ended, or there is no answer in 300 s.
+            ContestantError: The command failed, its process ended, or there is no answer in 120 s.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -90,12 +92,10 @@ class Contestant:
         """End the process, by force if it does not end by itself."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=_PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

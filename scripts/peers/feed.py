@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import prefetch
-from prefetch import _kernel_choice
 from peers.works import PREFETCH
+from prefetch import _kernel_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -81,10 +81,6 @@ class Filler:
         else:
             self._fill_small(payloads, rng, data)
 
-    def close(self) -> None:
-        """Close the database."""
-        self._records.close()
-
     def _draw(self, rng: np.random.Generator, size: int) -> npt.NDArray[np.int64]:
         """Return (N, 3) row and column of the crops, and whether to mirror."""
         _, height, width = self.work.shape
@@ -100,7 +96,10 @@ class Filler:
         _, rows, columns = self.work.sample_shape
         scratch = self._scratch()
         draws = self._draw(rng, len(payloads)).tolist()
-        for row, payload, (top, left, mirrored) in zip(data, payloads, draws, strict=True):
+        for number, (payload, (top, left, mirrored)) in enumerate(
+            zip(payloads, draws, strict=True)
+        ):
+            row = data[number]
             if self.work.encoded:
                 pixels = self._decode(payload, scratch.decoded)
                 cv2.split(pixels, mv=scratch.channels)
@@ -116,8 +115,8 @@ class Filler:
             np.copyto(row, planes[:, top : top + rows, start : start + columns])
             if data.dtype != np.uint8:
                 if self.work.mean:
-                    row -= self._mean
-                row *= self._scale
+                    np.subtract(row, self._mean, out=row)
+                np.multiply(row, self._scale, out=row)
 
     def _fill_small(
         self, payloads: list[memoryview], rng: np.random.Generator, data: npt.NDArray[Any]

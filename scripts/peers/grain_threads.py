@@ -27,10 +27,10 @@ _ENDLESS = 1 << 40
 
 
 def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001 - as all modules
-    """Return one thread and as many as cores, and twice that."""
+    """Return one thread and as many as cores, up to one a batch ahead."""
     return [
         {"num_threads": threads, "prefetch_buffer_size": PREFETCH}
-        for threads in sorted({1, num_cores, 2 * num_cores})
+        for threads in sorted({1, min(num_cores, PREFETCH)})
     ]
 
 
@@ -38,7 +38,7 @@ def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001
 def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stream]:
     """Open a data set's iterator; see `peers.works.OpenStream`."""
     filler = Filler(work, database)
-    slots = Slots(work, settings["prefetch_buffer_size"] + settings["num_threads"] + 4)
+    slots = Slots(work, settings["prefetch_buffer_size"] + 2)
 
     def fill(number: int, rng: np.random.Generator) -> Arrays:
         data, labels = slots[number]
@@ -56,4 +56,3 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
         yield iterator
     finally:
         iterator.close()
-        filler.close()

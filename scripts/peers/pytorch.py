@@ -40,7 +40,7 @@ def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001
     ]
 
 
-class _Batches(Dataset[Any]):
+class _Batches(Dataset[Any]):  # type: ignore[misc] # untyped where torch is not installed
     """Batches as a data set, whose index is the batch's number."""
 
     def __init__(self, work: Work, database: Path) -> None:
@@ -87,7 +87,7 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
     loader = DataLoader(
         _Batches(work, database),
         batch_size=None,  # an item is a batch already
-        sampler=itertools.count(),  # type: ignore[arg-type]
+        sampler=itertools.count(),
         **settings,
     )
     iterator = iter(loader)

@@ -7,8 +7,9 @@ is written. That is possible since `databases` wrote the records, as a user may 
 
 from __future__ import annotations
 
+import itertools
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
@@ -53,11 +54,10 @@ class Records:
         cursor = self._cursor()
         if not cursor.set_key(b"%08d" % first):
             raise KeyError(f"the database has no record {first}")
-        values = [
-            value for _, value in zip(range(count), cursor.iternext(keys=False), strict=False)
-        ]
+        rest: Any = cursor.iternext(keys=False)
+        values: list[memoryview] = list(itertools.islice(rest, count))
         if self._encoded:
-            datums = [Datum.FromString(value) for value in values]
+            datums = [Datum.FromString(bytes(value)) for value in values]
             return [memoryview(datum.data) for datum in datums], [datum.label for datum in datums]
         start, stop = self._start, self._start + self._nbytes
         return (
@@ -81,11 +81,11 @@ class Records:
     def _find_pixels(self) -> int:
         """Return where the pixels begin in every record: after a header that is always the same."""
         with self._environment.begin() as transaction:
-            value = transaction.get(b"%08d" % 0)
+            value = bytes(transaction.get(b"%08d" % 0, b""))
         datum = Datum.FromString(value)
         if len(datum.data) != self._nbytes:
             raise ValueError(f"expected {self._nbytes} bytes of pixels, found {len(datum.data)}")
-        return int(value.index(datum.data))
+        return value.index(datum.data)
 
     def _label(self, rest: bytes) -> int:
         """Return the label that the fields after the pixels hold; they are a message as well."""

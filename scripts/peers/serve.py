@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from peers.works import Arrays, Stream, Work
 
-_AHEAD = PREFETCH + 2
+_AHEAD = 3 * PREFETCH  # SPDL has up to 10 batches on the way, between its stages
 _SAMPLED = 16
 
 
@@ -136,9 +136,6 @@ def serve(module_name: str) -> None:
                 return measured.measure(**arguments)
             if do == "sample":
                 return measured.sample(**arguments)
-            if do == "close":
-                measured = None
-                return stack.close()  # type: ignore[func-returns-value]
             raise ValueError(f"there is no command {do!r}")
 
         for line in sys.stdin:

@@ -6,6 +6,7 @@ mirrored. How far it is from the best of them says whether pixels are the same.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +57,10 @@ def verify(work: Work, database: Path, images: npt.NDArray[Any], records: Iterab
         images: (N, C, H, W) as delivered.
         records: Number of the record of each.
     """
-    source = Records(database, work)
+    with contextlib.closing(Records(database, work)) as source:
+        originals = [_pixels(source, work, record) for record in records]
     differences, identical, places = [], True, []
-    for image, record in zip(images, records, strict=True):
-        pixels = _pixels(source, work, record)
+    for image, pixels in zip(images, originals, strict=True):
         top, left, mirrored = place = _find(_levels(work, image), pixels)
         places.append(place)
         _, rows, columns = work.sample_shape
@@ -83,7 +84,7 @@ def _pixels(source: Records, work: Work, record: int) -> npt.NDArray[np.uint8]:
     (payload,), _ = source.take(record, 1)
     channels, height, width = work.shape
     if not work.encoded:
-        return np.frombuffer(payload, np.uint8).reshape(work.shape)
+        return np.frombuffer(bytes(payload), np.uint8).reshape(work.shape)
     decoded = decode_simplejpeg(payload, np.empty((height, width, channels), np.uint8))
     return decoded.transpose(2, 0, 1)
 
@@ -103,7 +104,8 @@ def _levels(work: Work, image: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     values = image.astype(np.float64)
     if work.dtype == "uint8":
         return values
-    return values / work.scale + np.array(work.mean or 0.0).reshape(-1, 1, 1)
+    means: npt.NDArray[np.float64] = np.array(work.mean or (0.0,), np.float64).reshape(-1, 1, 1)
+    return values / work.scale + means
 
 
 def _find(image: npt.NDArray[np.float64], pixels: npt.NDArray[np.uint8]) -> tuple[int, int, bool]:
@@ -117,7 +119,6 @@ def _find(image: npt.NDArray[np.float64], pixels: npt.NDArray[np.uint8]) -> tupl
         # (probes, places down, places across): what each place has where the image has its probes.
         stored = windows[c, :, :, y, columns - 1 - x if mirrored else x]
         distance = np.abs(stored - image[c, y, x][:, None, None]).sum(axis=0)
-        top, left = np.unravel_index(int(distance.argmin()), distance.shape)
-        best.append((float(distance.min()), int(top), int(left), mirrored))
-    _, top, left, mirrored = min(best)
-    return int(top), int(left), mirrored
+        top, left = divmod(int(distance.argmin()), distance.shape[1])
+        best.append((float(distance.min()), top, left, mirrored))
+    return min(best)[1:]

@@ -16,7 +16,7 @@ import pytest
 
 import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
-from memory.testing import FailingDevice, LiveBuffers, hold, live_buffers
+from memory.testing import FailingDevice, hold, live_buffers
 from prefetch._records import RecordReader, Walker
 from prefetch._transform import RecordTransformer
 from prefetch.testing import fingerprinted_images, write_database
@@ -40,15 +40,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _no_bytes_left() -> Iterator[None]:
     """Fail a test that leaves memory of any device allocated."""
-    before = _live_buffers()
+    before = live_buffers()
     yield
-    assert before == _live_buffers()
-
-
-def _live_buffers() -> tuple[LiveBuffers, ...]:
-    gc.collect()  # an exception's traceback and its frames refer to each other
-    gc.collect()  # a lease that went with them has put its slot into the ring's queue
-    return live_buffers()
+    if before != live_buffers():
+        gc.collect()  # an exception's traceback and its frames refer to each other
+        gc.collect()  # a lease that went with them has put its slot into the ring's queue
+    assert before == live_buffers()
 
 
 def _options(source: Path, threads: int, **more: Any) -> dict[str, Any]:

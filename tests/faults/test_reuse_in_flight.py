@@ -9,6 +9,7 @@ that a missing wait really tears.
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,10 +91,6 @@ def test_a_slot_is_not_refilled_while_a_consumer_stream_may_read_it(
                 device.copy_to_host(out, bare, stream=stream)
                 results.append(out)
                 del handed
-                for blob in (batch.data, batch.label):  # a push in flight is a use of its own
-                    if blob.push_event is not None:
-                        blob.push_event.synchronize()
-                del blob
                 del batch  # the lease is gone, the queued read is not
             stats = feed.stats()
             assert stats.slots_leased == 0
@@ -133,3 +130,34 @@ def test_the_consumers_current_stream_is_as_it_was(source: Path, device: Device)
             assert batch.number >= 0
         del batch
     stream.close()
+
+
+def test_a_batch_that_was_dropped_while_its_push_flies_does_not_count_as_held(
+    source: Path, device: Device
+) -> None:
+    with prefetch.open(
+        {"source": source, "batch_size": 4, "prefetch": 3, "threads": 2, "max_batches_held": 2},
+        device=device,
+    ) as feed:
+        for batch in feed:
+            del batch
+        assert feed.stats().slots == 4
+
+
+def test_memory_goes_with_the_feed_and_the_last_export_without_the_garbage_collector(
+    source: Path,
+) -> None:
+    gc.disable()
+    try:
+        device = open_device("simulated")
+        feed = prefetch.open({"source": source, "batch_size": 4}, device=device)
+        kept = next(iter(feed)).label.numpy()
+        feed.close()
+        info = device.memory_info()
+        assert (info.host_allocated_bytes, info.allocated_bytes) == (32, 0)
+        assert kept.tolist() == [0, 1, 2, 3]
+        del kept
+        assert device.memory_info().host_allocated_bytes == 0
+        device.close()
+    finally:
+        gc.enable()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-import pytest
-
 import prefetch
 from memory import open_device
 from memory.testing import hold
@@ -14,6 +12,8 @@ from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_a_stall_is_reported_once_with_readers_and_slots(

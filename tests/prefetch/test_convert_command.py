@@ -94,6 +94,9 @@ def test_unreadable_images_exit_with_1_and_are_listed_in_a_file(
     assert not Path("db").exists()
     expected = f"2\t{images}/2.png\tNo such file or directory\n"
     assert expected == Path("db.unreadable.tsv").read_text()
+    (images / "2.png").write_bytes((images / "1.png").read_bytes())
+    assert 0 == main(["convert", "images", "list.txt", "db", "--resume"])
+    assert ["db", "images", "list.txt"] == names_in(Path())
 
 
 def test_skipped_images_are_counted_and_listed(

@@ -53,7 +53,7 @@ def test_a_finished_database_is_under_its_name_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("commit_bytes", [1, 5000, 1 << 20])
 def test_a_full_map_grows_with_no_record_lost_or_doubled(commit_bytes: int, tmp_path: Path) -> None:
-    content = dict(records(300))
+    content = dict(records(60, 1000))
     with Draft(tmp_path / "db", INPUT, map_bytes=1 << 15, commit_bytes=commit_bytes) as draft:
         for key, value in content.items():
             draft.put(key, value)

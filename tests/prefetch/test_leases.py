@@ -78,8 +78,6 @@ def test_each_kind_of_export_outlives_array_batch_and_feed(
     for batch in iterator:
         assert batch.number >= 2
         del batch
-    if device == "simulated":  # a push that has not run yet holds its batch too
-        feed.device.current_stream().synchronize()
     assert feed.stats().slots_leased == 1
     feed.close()
     del feed, iterator
@@ -211,7 +209,6 @@ def test_a_device_batch_stays_valid_while_its_device_buffer_is_held(source: Path
         for batch in iterator:
             assert batch.number > 0
             del batch
-        device.current_stream().synchronize()
         assert feed.stats().slots_leased == 1
         assert (peek(buffer) == expected).all()
         assert expected.view(np.float32)[:192].tolist() == [0.0] * 192

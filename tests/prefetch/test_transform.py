@@ -302,6 +302,11 @@ def test_values_a_channel_are_in_the_delivered_order() -> None:
         assert np.array_equal(row[channel], expected)
 
 
+def test_a_scale_of_one_for_the_first_channel_spares_none_of_the_others() -> None:
+    row = one(raw(UNIQUE), Transform(train=False, scale=(1, 2, 3)))
+    assert np.array_equal(row, UNIQUE * np.array([1, 2, 3], np.float32).reshape(3, 1, 1))
+
+
 def test_a_mean_image_is_in_the_stored_order() -> None:
     transform = Transform(train=False, channels="rgb", mean_image=UNIQUE.astype(np.float32))
     assert not one(raw(UNIQUE), transform).any()

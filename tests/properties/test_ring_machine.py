@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import prefetch
-from memory import DeviceBuffer, open_device
+from memory import DeviceBuffer, SimulatedDevice
 from memory._event import HostEvent
 from prefetch._fill import Filler
 from prefetch._reader import Reader
@@ -124,42 +124,36 @@ class _Allocation:
     __slots__ = ("__weakref__",)
 
 
-class SteppedDevice:
-    """A second memory whose copies run when they are told to, one at a time."""
-
-    name = "stepped"
-    has_device_memory = True
+class SteppedDevice(SimulatedDevice):
+    """A second memory whose copies run when they are told to, one at a time, on no thread."""
 
     def __init__(self) -> None:
-        self._cpu = open_device("cpu")
+        super().__init__()
         self._handles = itertools.count(1)
         self._addresses = itertools.count(1 << 40, 1 << 20)
         self.null = SteppedStream(self, 0, "null")
         self.streams = [self.null]
         self.blocks: dict[int, npt.NDArray[np.uint8]] = {}
 
-    def alloc_host(self, nbytes: int, *, zero: bool = False) -> Any:
-        return self._cpu.alloc_host(nbytes, zero=zero)
-
     def alloc_device(self, nbytes: int) -> DeviceBuffer:
         address, owner = next(self._addresses), _Allocation()
         self.blocks[address] = np.full(nbytes, 0xCB, np.uint8)
         weakref.finalize(owner, self.blocks.pop, address).atexit = False
-        return DeviceBuffer(address, nbytes, device=self, owner=owner)  # type: ignore[arg-type]
+        return DeviceBuffer(address, nbytes, device=self, owner=owner)
 
-    def make_stream(self, name: str = "") -> SteppedStream:
+    def make_stream(self, name: str = "") -> SteppedStream:  # type: ignore[override]
         self.streams.append(SteppedStream(self, next(self._handles), name))
         return self.streams[-1]
 
-    def current_stream(self) -> SteppedStream:
+    def current_stream(self) -> SteppedStream:  # type: ignore[override]
         return self.null
 
-    def copy_to_device(
+    def copy_to_device(  # type: ignore[override]
         self, dst: DeviceBuffer, src: npt.NDArray[np.uint8], *, stream: SteppedStream
     ) -> None:
         stream.give(lambda: np.copyto(self.content(dst), src.reshape(-1).view(np.uint8)))
 
-    def copy_to_host(
+    def copy_to_host(  # type: ignore[override]
         self, dst: npt.NDArray[np.uint8], src: DeviceBuffer, *, stream: SteppedStream
     ) -> None:
         stream.give(lambda: np.copyto(dst, self.content(src)))
@@ -175,9 +169,13 @@ class SteppedDevice:
             rng.shuffle(streams)
         return any(stream.step() for stream in streams)
 
-    def close(self) -> None:
+    def run_all(self) -> None:
         while self.step():
             pass
+
+    def close(self) -> None:
+        self.run_all()
+        super().close()
 
 
 class SteppedReader(Reader):
@@ -369,7 +367,7 @@ class RingMachine(RuleBasedStateMachine):
         self.turn = None
         self.feed.close()
         if self.device is not None:
-            self.device.close()
+            self.device.run_all()
         self.check_seen()
         ring = self.prefetcher._ring
         ring.collect()
@@ -379,11 +377,13 @@ class RingMachine(RuleBasedStateMachine):
         assert 0 == len(self.prefetcher._delivery._ready)
 
     def teardown(self) -> None:
-        if not hasattr(self, "drawn"):
+        if not hasattr(self, "prefetcher"):
             return
         self.finish()
         del self.feed, self.prefetcher, self.readers
         if self.device is not None:
+            self.device.close()
+        if self.device is not None and self.device.blocks:
             gc.collect()
             gc.collect()  # slots that leases put into the queue when they went
             assert {} == self.device.blocks
@@ -430,7 +430,7 @@ class RingMachine(RuleBasedStateMachine):
 
     def let_copies_pass(self) -> list[Any]:
         if self.device is not None:
-            self.device.close()
+            self.device.run_all()
         return []
 
     # What the consumer does --------------------------------------------------------------------
@@ -440,9 +440,7 @@ class RingMachine(RuleBasedStateMachine):
         self.turns.append(Turn(iter(self.feed)))  # type: ignore[arg-type]
         del self.turns[:-3]
 
-    @rule(
-        which=st.integers(0, 2), seed=st.integers(0, 2**16), keep=st.sampled_from(["", "a", "b"])
-    )
+    @rule(which=st.integers(0, 2), seed=st.integers(0, 2**16), keep=st.sampled_from(["", "a", "b"]))
     def ask_for_a_batch(self, which: int, seed: int, keep: str) -> None:
         if not self.turns:
             self.begin_a_loop()
@@ -601,6 +599,7 @@ def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
 ) -> None:
     folder = tmp_path_factory.mktemp("ring")
     monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)  # small batches in parts too
+    monkeypatch.setattr("prefetch._prefetcher.gc", mock.Mock())  # slow, and nothing is left to it
 
     class Machine(RingMachine):
         source = write_database(folder / "db", fingerprinted_images(NUM_RECORDS, SHAPE))

@@ -1,0 +1,194 @@
+"""The command as people start it: every example of its help and of its guide works."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+import pytest
+
+from make_digits import make_digits
+from prefetch.cli import main
+
+if TYPE_CHECKING:
+    from tests.packaging.conftest import Distribution
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_GUIDE = _CHECKOUT / "docs" / "guide" / "command-line.md"
+_COMMANDS = ("convert", "mean", "inspect", "show", "check", "schema", "from-prototxt", "bench")
+_BLOCK = re.compile(
+    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "digits_lmdb"
+    make_digits(folder)
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with everything that the examples name."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(_CHECKOUT / "configs", "configs")
+    shutil.copytree(digits, "data/digits_lmdb")
+    for block in _BLOCK.finditer(_GUIDE.read_text(encoding="utf-8")):
+        if block["title"]:
+            Path(block["title"]).write_text(block["text"], encoding="utf-8")
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (6, 12, 10, 3), np.uint8)
+    listed = []
+    for number, image in enumerate(images):
+        for folder in ("photos", f"classes/class{number % 2}"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(f"{folder}/{number}.jpg", image)
+        listed.append(f"{number}.jpg {number % 2}\n")
+    Path("photos.txt").write_text("".join(listed), encoding="utf-8")
+    np.save("images.npy", images)
+    np.save("labels.npy", np.arange(6))
+    return tmp_path
+
+
+def run(line: str) -> int:
+    """Run a line as a shell would, its output into a file where it says so."""
+    words = shlex.split(line, comments=True)
+    assert "ringfeed" == words.pop(0)
+    if ">" not in words:
+        return main(words)
+    *words, _, name = words
+    with Path(name).open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+        return main(words)
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+@pytest.mark.usefixtures("workplace")
+def test_every_example_of_a_command_s_help_works(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main([command, "--help"])
+    examples = re.findall(r"^ +(ringfeed .+)$", capsys.readouterr().out, re.MULTILINE)
+    assert examples
+    for line in examples:
+        quick = f"{line} --seconds 0.01 --consumer-ms 0.1" if command == "bench" else line
+        assert 0 == run(quick), line
+        assert line.split()[1] == command
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert list(_COMMANDS) == re.findall(r"^  (\S+) ", listed.partition("\n\n")[0], re.MULTILINE)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_every_command_of_the_guide_works() -> None:
+    text = _GUIDE.read_text(encoding="utf-8")
+    blocks = [block["text"] for block in _BLOCK.finditer(text) if block["language"] == "sh"]
+    lines = [line for block in blocks for line in block.splitlines() if line]
+    assert len(lines) > 10
+    for line in lines:
+        quick = f"{line} --seconds 0.01 --consumer-ms 0.1" if " bench " in line else line
+        assert 0 == run(quick), line
+
+
+@pytest.mark.usefixtures("workplace")
+def test_what_the_guide_shows_of_a_report_is_what_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert 0 == main(["inspect", "data/digits_lmdb"])
+    out = capsys.readouterr().out
+    text = _GUIDE.read_text(encoding="utf-8")
+    (shown,) = [block["text"] for block in _BLOCK.finditer(text) if block["language"] == "text"]
+    expected = [line for line in shown.splitlines() if line.strip() not in {"...", ""}]
+    printed = out.splitlines()
+    assert [] == [line for line in expected[1:] if line not in printed]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        ["-m", "prefetch.cli", "inspect"],
+        [str(_CHECKOUT / "scripts" / "inspect_db.py")],
+    ],
+    ids=["module", "script"],
+)
+def test_it_starts_as_a_module_and_from_scripts(start: list[str], digits: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, *start, str(digits), "--json"],
+        cwd=_CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, "") == (ended.returncode, ended.stderr)
+    assert '"num_records": 1797' in ended.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "check", "bench", "convert", "mean"])
+def test_every_script_is_its_command(command: str) -> None:
+    text = (_CHECKOUT / "scripts" / f"{command}.py").read_text(encoding="utf-8")
+    assert f'main(["{command}", *sys.argv[1:]])' in text
+
+
+def test_no_script_hides_a_module_of_python() -> None:
+    scripts = {path.stem for path in (_CHECKOUT / "scripts").glob("*.py")}
+    assert set() == scripts & sys.stdlib_module_names
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(digits: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m prefetch.cli schema | true"
+    ended = subprocess.run(
+        ["bash", "-c", command], cwd=_CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert "" == ended.stderr
+
+
+def test_ctrl_c_ends_it_with_130(digits: Path, tmp_path: Path) -> None:
+    (tmp_path / "feed.yaml").write_text(f"source: {digits}\n", encoding="utf-8")
+    code = (
+        "import signal, sys, prefetch._inspect as inspecting\n"
+        "inspecting.survey_database = lambda *a, **k: signal.raise_signal(signal.SIGINT)\n"
+        "from prefetch.cli import main\n"
+        "sys.exit(main(['inspect', sys.argv[1]]))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(digits)],
+        cwd=_CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (130, "") == (ended.returncode, ended.stdout)
+    assert "Traceback" not in ended.stderr
+
+
+def test_importing_the_library_does_not_bring_the_command_along() -> None:
+    code = "import sys, prefetch; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=_CHECKOUT, capture_output=True, text=True, check=True
+    )
+    assert set() == {"typer", "rich", "cv2", "prefetch.cli"} & set(ended.stdout.split())
+
+
+def test_the_installed_command_is_ringfeed(distribution: Distribution) -> None:
+    (found,) = [
+        entry
+        for installed in importlib.metadata.distributions(
+            name="ringfeed", path=[str(distribution.installed)]
+        )
+        for entry in installed.entry_points
+        if entry.group == "console_scripts"
+    ]
+    assert ("ringfeed", "prefetch.cli:main") == (found.name, found.value)
