@@ -322,10 +322,8 @@ class Prefetcher:
 
     def _stall_report(self) -> str:
         """Say what every reader and slot is doing; with the lock."""
-        lines = [
-            f"next() has waited {self.assembly.stall_warning_s} s for batch "
-            f"{self._delivery.serving} of the feed:"
-        ]
+        waited_s, number = self.assembly.stall_warning_s, self._delivery.serving
+        lines = [f"next() has waited {waited_s} s for batch {number} of the feed:"]
         lines += [f"{reader.name}: {reader.doing}" for reader in self._readers]
         lines += [repr(slot) for slot in self._ring.slots]
         return "\n  ".join(lines)

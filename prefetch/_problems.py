@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from prefetch._tally import Tally
 
+_SEVERITIES: Final = ("error", "warning", "note")
 _SHAPES_NAMED: Final = 5
 # Fewer labels than this say nothing about their order.
 _FEWEST_LABELS: Final = 8
@@ -57,7 +58,7 @@ def find_problems(
     file_bytes: int,
     used_bytes: int,
 ) -> tuple[Problem, ...]:
-    """Return what is wrong or remarkable, errors first.
+    """Return what is wrong or remarkable: errors, warnings, notes.
 
     Args:
         tally: What was counted.
@@ -66,7 +67,7 @@ def find_problems(
         file_bytes: Size of the data file.
         used_bytes: What its records take of that.
     """
-    return (
+    problems = (
         *_bad_records(tally),
         *_shapes(tally),
         *_kinds(tally.kinds),
@@ -74,6 +75,7 @@ def find_problems(
         *_key_order(sampled_keys),
         *_unused(file_bytes, used_bytes),
     )
+    return tuple(sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity)))
 
 
 def _bad_records(tally: Tally) -> Iterator[Problem]:

@@ -4,7 +4,7 @@
 #
 #   scripts/make_venv.sh ENVIRONMENT [PYTHON]
 #
-# The environment is finished when its stamp names this checkout and this pyproject.toml. Where the
+# The environment is finished when its stamp names this checkout, this pyproject.toml and these C sources. Where the
 # stamp is missing (an interrupted install) or names another place (a copied checkout, whose
 # editable install points to the original), the environment is made anew.
 set -eu
@@ -17,7 +17,7 @@ else
 fi
 stamp=$venv/.installed
 place=$(pwd -P)
-content=$(cksum <pyproject.toml)
+content=$(cat pyproject.toml setup.py prefetch/_native/* 2>/dev/null | cksum)
 
 is_whole() {
     [ -f "$stamp" ] && [ "$(head -n 1 "$stamp")" = "$place" ] &&

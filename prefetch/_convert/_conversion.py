@@ -23,7 +23,7 @@ from prefetch._convert._images import one_thread_a_call
 from prefetch._examine import Examiner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
     from typing import TypeAlias

@@ -114,7 +114,8 @@ def _fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str, str]]:
     if picture is not None:
         yield "picture", str(picture)
     for number, problem in enumerate(survey.problems):
-        concerned = "" if problem.num_records is None else f" ({problem.num_records} records)"
+        num = problem.num_records
+        concerned = "" if num is None else f" ({num} record{'s' * (num > 1)})"
         yield "" if number else "problems", f"{problem.severity}: {problem.message}{concerned}"
         if problem.keys:
             yield "", f"  keys: {', '.join(shown_key(key) for key in problem.keys)}"

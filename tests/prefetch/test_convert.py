@@ -253,14 +253,14 @@ def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
     # More than is committed at once, then a file that keeps the process waiting.
     cv2.imwrite(str(images / "large.bmp"), RNG.integers(0, 256, (1000, 1200, 3), np.uint8))
     os.mkfifo(images / "stuck.png")
-    names = ["large.bmp"] * 12 + ["stuck.png", "5.png"]
+    names = ["large.bmp"] * 16 + ["stuck.png", "5.png"]
     listing = write_list(tmp_path, names)
     paths = [str(images), str(listing), str(tmp_path / "db")]
     command = [sys.executable, "-c", textwrap.dedent(_CONVERT), *paths]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line == "12\n":
+            if int(line) >= 10:
                 break
         process.kill()
     assert -signal.SIGKILL == process.returncode
@@ -268,7 +268,7 @@ def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
     (images / "stuck.png").unlink()
     (images / "stuck.png").write_bytes((images / "0.png").read_bytes())
     report = run(images, names, tmp_path / "db", resume=True)
-    assert 0 < report.num_resumed < 14
+    assert 0 < report.num_resumed < 18
     run(images, names, tmp_path / "at once")
     assert read(tmp_path / "at once") == read(tmp_path / "db")
 

@@ -228,6 +228,12 @@ def test_mixed_shapes_and_channels_are_warnings_with_examples(folder: Path) -> N
     assert "besides 3x4x5 there are 1x4x5, 3x4x4" in shapes.message
 
 
+def test_errors_come_before_warnings_and_warnings_before_notes(folder: Path) -> None:
+    values = [encode_image(GREY, label=-1), encoded(jpeg(), label=-1), b"\xff"]
+    severities = [problem.severity for problem in survey(folder, values).problems]
+    assert ["error", "warning", "warning", "warning", "note", "note"] == severities
+
+
 def test_raw_and_encoded_records_together_are_noted(folder: Path) -> None:
     found = survey(folder, [encode_image(np.zeros((3, 6, 8), np.uint8), label=0), encoded(jpeg())])
     assert "mixed_kinds" in kinds_of(found)
