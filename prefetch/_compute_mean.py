@@ -6,7 +6,7 @@ rounds, so that the result depends on the order. Here it is the same order for a
 threads: images are decoded by all of them, and each then adds its own pixels, record after record.
 
 OpenCV's ``accumulate`` does the adding, since NumPy converts uint8 to float32 in a buffer first
-(3.4 against 1.6 GB of pixels a second on one core).
+(twice as fast, and 0.6 of what one core reads).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Records are taken in blocks: of so many bytes that the threads are worth waking, and that two
 # blocks, the one being added and the one being read, take little memory.
-_BLOCK_BYTES: Final = 1 << 24
+_BLOCK_BYTES: Final = 1 << 26
 _BLOCK_RECORDS: Final = 1024
 # A thread's share of the pixels: the call costs 1 us, as much as adding 4,000 of them.
 _SHARE_PIXELS: Final = 1 << 15

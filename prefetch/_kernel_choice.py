@@ -100,7 +100,7 @@ def announce() -> None:
         logger.info("NumPy transforms the records, since %s says so", _VARIABLE)
     else:
         logger.warning(
-            "NumPy transforms the records, in 2 to 10 times the CPU time, since the C extension "
+            "NumPy transforms the records, in 2 to 40 times the CPU time, since the C extension "
             "prefetch._kernels is not installed; %s",
             _CURE,
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-MOST_RECORDS = 600
+_MOST_BYTES = 8 << 20
 REMEMBERED_EPOCHS = 4
 
 
@@ -100,12 +100,14 @@ def read_database(path: Path) -> Database:
         environment.begin() as transaction,
         transaction.cursor() as cursor,
     ):
-        for number, (_, value) in enumerate(cursor):
-            if number == MOST_RECORDS:
-                break
+        nbytes = 0
+        for _, value in cursor:
             datum = Datum.FromString(value)
             images.append(_pixels(datum))
             labels.append(datum.label)
+            nbytes += images[-1].nbytes
+            if nbytes > _MOST_BYTES:
+                break
     return Database(path.name, path, images, labels)
 
 
@@ -151,7 +153,7 @@ class Model:
                 raise MismatchError(f"{where}: label {label}, or a bad record")
             if not is_cut_of(sample, image, options):
                 raise MismatchError(f"{where}: the pixels are not the record's")
-            self._check_repeat(database, options, epoch, place, sample, where)
+            self._check_repeat(database, options, (epoch, place), sample, where)
             self.checked += 1
 
     @staticmethod
@@ -170,13 +172,12 @@ class Model:
         self,
         database: Database,
         options: Mapping[str, Any],
-        epoch: int,
-        place: int,
+        place: tuple[int, int],
         sample: npt.NDArray[Any],
         where: str,
     ) -> None:
         """A sample depends on seed, epoch and place; never on threads, depth or batch size."""
-        if epoch >= REMEMBERED_EPOCHS:
+        if place[0] >= REMEMBERED_EPOCHS:
             return
         deciding = ("seed", "shuffle", "rng", "phase", "transform")
         key = f"{database.name} {[options[name] for name in deciding]}"
@@ -185,9 +186,9 @@ class Model:
             shape = (REMEMBERED_EPOCHS, len(database.images))
             seen = self._seen[key] = np.full(shape, -1, np.int64)
         checksum = zlib.crc32(sample.tobytes())
-        if seen[epoch, place] not in (-1, checksum):
+        if seen[place] not in {-1, checksum}:
             raise MismatchError(f"{where}: was served with other pixels before, {key}")
-        seen[epoch, place] = checksum
+        seen[place] = checksum
 
 
 def is_cut_of(
@@ -250,7 +251,7 @@ def _png(image: npt.NDArray[np.uint8]) -> Datum:
 def _pixels(datum: Datum) -> npt.NDArray[Any]:
     shape = datum.channels, datum.height, datum.width
     if datum.encoded:
-        decoded = cv2.imdecode(np.frombuffer(datum.data, np.uint8), cv2.IMREAD_ANYCOLOR)
+        decoded: Any = cv2.imdecode(np.frombuffer(datum.data, np.uint8), cv2.IMREAD_ANYCOLOR)
         planes = decoded[:, :, None] if decoded.ndim == 2 else decoded
         return np.ascontiguousarray(planes.transpose(2, 0, 1))
     if datum.data:

@@ -81,6 +81,10 @@ class Filler:
         else:
             self._fill_small(payloads, rng, data)
 
+    def close(self) -> None:
+        """Close the database; no thread may be filling."""
+        self._records.close()
+
     def _draw(self, rng: np.random.Generator, size: int) -> npt.NDArray[np.int64]:
         """Return (N, 3) row and column of the crops, and whether to mirror."""
         _, height, width = self.work.shape

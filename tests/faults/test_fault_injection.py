@@ -65,7 +65,8 @@ def _take_all(feed: prefetch.Feed) -> tuple[list[int], BaseException | None]:
             taken += batch.indices.tolist()
             del batch
     except Exception as error:  # noqa: BLE001 - whatever the consumer is told
-        assert feed.closed, error
+        if not feed.closed:
+            pytest.fail(f"the feed goes on after {error}")
         assert feed.stats().samples - before == len(taken)
         with pytest.raises(prefetch.FeedClosedError):
             next(iterator)
@@ -138,8 +139,7 @@ def test_a_copy_that_fails_as_it_runs_is_told_once_by_its_batch_and_by_the_strea
                 for blob in (batch.data, batch.label):
                     try:
                         blob.numpy(writable=True)
-                    except DeviceError as error:
-                        assert "on command" in str(error)
+                    except DeviceError:
                         told += 1
                 assert (batch.data.numpy().T == batch.indices).all()
                 del batch, blob
@@ -294,10 +294,10 @@ def test_an_error_read_ahead_in_an_epoch_that_is_left_is_dropped_with_it(
 def test_the_nth_transaction_that_lmdb_refuses_is_an_error_of_the_source(source: Path) -> None:
     """Readers that find no room in the lock file's table share the snapshot's transaction."""
     with lmdb.open(str(source), readonly=True, lock=False) as environment:
-        real = environment
+        real: Any = environment
         for refusal in (lmdb.ReadersFullError, lmdb.MapResizedError):
             feed = prefetch.open(_options(source, 8, shuffle=True), source=real)
-            shared = _Refusing(real, refusal)
+            shared: Any = _Refusing(real, refusal)
             for database in feed._prefetcher.assembly.source._databases:
                 database.snapshot.shared.environment = shared
             taken, error = _take_all(feed)
@@ -412,11 +412,9 @@ def test_a_device_that_stands_still_holds_nothing_up_for_ever(source: Path) -> N
         prefetch.open(_options(source, 2), device=device) as feed,
         device.use_stream(stream),
     ):
-        seen = []
         with hold(stream):
             iterator = iter(feed)
-            for _ in range(3):
-                seen.append(next(iterator).number)
+            seen = [next(iterator).number for _ in range(3)]
         seen += [batch.number for batch in iterator]
         assert seen == list(range(6))
     stream.close()

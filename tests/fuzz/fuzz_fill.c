@@ -1,4 +1,5 @@
-/* Fuzzes the kernels without Python: any bytes are a record, under a number of recipes.
+/* Fuzzes the kernels without Python: any bytes are a record, under a number of recipes, and a mapped
+ * file of small pages.
  *
  * With clang's libFuzzer:  clang -fsanitize=fuzzer,address,undefined -DWITH_LIBFUZZER ...
  * Without:                 gcc -fsanitize=address,undefined ... ; fuzz_fill SECONDS SEED CORPUS...
@@ -12,8 +13,10 @@
 #include <time.h>
 
 #include "kernels.h"
+#include "spans.h"
 
 #define MAX_SIDE 48
+#define PAGE_BYTES 256
 #define NUM_RECORDS 3
 
 struct setup {
@@ -151,12 +154,34 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
     free(mean_image);
 }
 
+/* Look for records in a file, and read what is found. */
+static void look_up(const uint8_t *bytes, size_t size)
+{
+    uint8_t *copy = block(bytes, size);
+    const struct mapping mapping = {copy, size, PAGE_BYTES};
+    volatile uint8_t sum = 0;
+    for (int64_t page = -1; page <= (int64_t)(size / PAGE_BYTES); page++) {
+        for (int64_t slot = -1; slot < 6; slot++) {
+            struct span found[2];
+            if (!find_record(&mapping, page, slot, &found[0], &found[1]))
+                continue;
+            for (size_t i = 0; i < 2; i++) {
+                assert(is_inside(&mapping, (int64_t)found[i].begin, (int64_t)found[i].size));
+                for (size_t at = 0; at < found[i].size; at++)
+                    sum ^= copy[found[i].begin + at];
+            }
+        }
+    }
+    free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     choose_loops();
     const struct shape stored = shape_of(bytes, size);
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
         run(&setups[i], &stored, bytes, size);
+    look_up(bytes, size);
     return 0;
 }
 

@@ -1,10 +1,11 @@
-"""Write the records that fuzzing starts from into tests/fuzz/corpus: one of each kind.
+"""Write what fuzzing starts from into tests/fuzz/corpus: records of each kind, and a mapped file.
 
 What fuzzing finds is added by hand, as a file of its own, and stays.
 """
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,32 @@ import numpy as np
 from prefetch._datum import encode_datum
 
 FOLDER = Path(__file__).parent / "corpus"
+
+
+_PAGE_BYTES = 256
+_LEAF, _LONG_VALUE = 2, 4
+
+
+def _page(number: int, kind: int, *nodes: bytes, num_pages: int = 1) -> bytes:
+    """Return a page as LMDB lays it out, or the first of a long value."""
+    if kind == _LONG_VALUE:
+        return struct.pack("<QHHI", number, 0, kind, num_pages)
+    upper = _PAGE_BYTES
+    offsets = []
+    for node in nodes:
+        upper -= len(node)
+        offsets.append(upper)
+    head = struct.pack("<QHHHH", number, 0, kind, 16 + 2 * len(nodes), upper)
+    head += struct.pack(f"<{len(nodes)}H", *offsets)
+    return head.ljust(upper, b"\0") + b"".join(reversed(nodes))
+
+
+def mapped_file(record: bytes) -> bytes:
+    """Return a leaf page with a short and a long value, and the pages of the long one."""
+    short = struct.pack("<IHH", len(record), 0, 4) + b"key0" + record
+    long = struct.pack("<IHHIQ", 300, 1, 4, 0x3179656B, 1)
+    value = (_page(1, _LONG_VALUE, num_pages=2) + bytes(300)).ljust(2 * _PAGE_BYTES, b"\0")
+    return _page(0, _LEAF, short, long) + value
 
 
 def seeds() -> dict[str, bytes]:
@@ -68,6 +95,7 @@ def seeds() -> dict[str, bytes]:
         "tag-wire-type-6": raw + b"\x0e\x01",
         "length-32-bits": small + b"\x22\xff\xff\xff\xff\x08",
         "length-huge": small + b"\x22\xff\xff\xff\xff\x07",
+        "mapped-file": mapped_file(raw),
         "cut": raw[:40],
         "empty": b"",
     }

@@ -20,7 +20,7 @@ from prefetch._transform import Transform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NATIVE = CHECKOUT / "prefetch" / "_native"
-_PYTHONS_OWN = ("module.c", "arguments.c")
+_OF_PYTHON = ("module.c", "arguments.c", "span_calls.c")
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 _SECONDS = os.environ.get("RINGFEED_FUZZ_SECONDS", "4")
 _SEED = os.environ.get("RINGFEED_FUZZ_SEED", "1")
@@ -29,7 +29,7 @@ _FLAGS = ["-std=c11", "-O1", "-g", "-ffp-contract=off", "-fno-sanitize-recover=u
 
 def _build(compiler: str, sanitizers: str, target: Path, *flags: str) -> bool:
     """Build the fuzzer; False where the compiler or its libraries are missing."""
-    sources = [path for path in NATIVE.glob("*.c") if path.name not in _PYTHONS_OWN]
+    sources = [path for path in NATIVE.glob("*.c") if path.name not in _OF_PYTHON]
     assert sources
     if shutil.which(compiler) is None:
         return False

@@ -158,7 +158,9 @@ def test_an_error_of_our_own_making_is_not_hidden(
 def test_verbose_says_what_auto_became(run: Run) -> None:
     assert (
         "threads: auto resolved to"
-        in run(*"-v bench feed.yaml --rounds 1 --batches 1 --consumer-ms 0.1".split())[2]
+        in run(
+            *["-v", "bench", "feed.yaml", "--rounds", "1", "--batches", "1", "--consumer-ms", "0.1"]
+        )[2]
     )
 
 

@@ -199,7 +199,7 @@ class SteppedReader(Reader):
     def step(self) -> None:
         next(self._life, None)
 
-    def join(self, timeout: float | None = None) -> None:
+    def join(self, timeout: float | None = None) -> None:  # noqa: ARG002 - Thread's
         while not self.over:
             assert self.can_step(), "a reader that was told to stop waits for ever"
             self.step()
@@ -303,7 +303,7 @@ class Turn:
 
 
 class RingMachine(RuleBasedStateMachine):
-    """Consumer, readers and streams take turns at Hypothesis's will; a model says what must come."""
+    """Consumer, readers and streams take turns; a model says what the consumer must get."""
 
     source: Path
 
@@ -364,13 +364,15 @@ class RingMachine(RuleBasedStateMachine):
         """Close the feed with whatever it is doing; everything must be free then."""
         self.held.clear()
         self.turns.clear()
+        self.failed.clear()
         self.turn = None
         self.feed.close()
-        if self.device is not None:
-            self.device.run_all()
-        self.check_seen()
         ring = self.prefetcher._ring
+        self.let_copies_pass()
+        ring.collect()  # what has come back drains until the streams have passed once more
+        self.let_copies_pass()
         ring.collect()
+        self.check_seen()
         assert {SlotState.FREE} == {slot.state for slot in ring.slots}
         assert len(ring.slots) == ring.num_free
         assert [] == self.prefetcher._schedule._filling

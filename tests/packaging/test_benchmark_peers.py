@@ -1,0 +1,175 @@
+"""The comparison with other loaders: its report, its checks, and what is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import benchmark_peers
+from peers import comparison, contest, databases, process_tree, roster, verification, works
+from peers.contestant import Contestant, ContestantError
+from peers.filling import Filler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_WORKS = {work.name: work for work in works.WORKS}
+_SMALL = _WORKS["3x32x32"]
+
+
+def _result(name: str, *elapsed_s: float, cpu_s: float = 1.0) -> contest.Result:
+    rounds = [
+        contest.Round(
+            images=100,
+            label_sum=0,
+            elapsed_s=elapsed,
+            cpu_s=cpu_s,
+            ready_next_s=1e-5,
+            anonymous_bytes=0,
+            shared_bytes=0,
+        )
+        for elapsed in elapsed_s
+    ]
+    (entry,) = (one for one in roster.ROSTER if one.name == name)
+    return contest.Result(entry=entry, settings={}, rounds={"touch": rounds, "read": rounds})
+
+
+def test_the_report_has_the_documented_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--quick", "--small-records", "256", "--rounds", "2", "--data", str(tmp_path)]
+    assert 0 == benchmark_peers.main([*small, "--work", "3x32x32", "--peer", "--json", "-"])
+    report = json.loads(capsys.readouterr().out)
+    fields = "format machine effort works goals left_out failed"
+    assert fields.split() == list(report)
+    assert ([], []) == (report["left_out"], report["failed"])
+    (work,) = report["works"]
+    fields = "work num_records prefetch database_bytes loaders ratios"
+    assert fields.split() == list(work)
+    names = ["ringfeed, 1 thread", "ringfeed, 2 threads"]
+    assert names == [loader["name"] for loader in work["loaders"]]
+    for loader in work["loaders"]:
+        assert loader["delivered"]
+        assert loader["verdict"]["identical"]
+        assert loader["description"]["kernels"] in {"C", "NumPy"}
+        for rounds in (loader["rounds"]["touch"], loader["rounds"]["read"]):
+            assert 2 == len(rounds)
+            for one in rounds:
+                epochs, rest = divmod(one["images"], 256)
+                assert (0, epochs * sum(range(256))) == (rest, one["label_sum"])
+                assert 0 < one["cpu_s"]
+                assert 0 < one["anonymous_bytes"]
+    assert [1.0, 1.0] == [work["ratios"]["touch"][0][key] for key in ("images_per_s", "cpu")]
+
+
+def test_peers_that_are_not_installed_are_left_out_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = roster.Entry(name="DALI", module="peers.dali_pipeline", imports=("no_such.package",))
+    monkeypatch.setattr(benchmark_peers, "ROSTER", (absent,))
+    file = tmp_path / "report.json"
+    options = ["--quick", "--small-records", "256", "--work", "1x28x28", "--json", str(file)]
+    assert 0 == benchmark_peers.main(options)
+    report = json.loads(file.read_text())
+    assert [{"name": "DALI", "missing": "no_such.package"}] == report["left_out"]
+    assert "DALI is left out: no_such.package is not installed" in capsys.readouterr().out
+
+
+def test_a_loader_that_breaks_down_is_named_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = roster.Entry(name="broken", module="peers.feed", settings={"threads": -1})
+    monkeypatch.setattr(benchmark_peers, "ROSTER", (broken, roster.ROSTER[0]))
+    file = tmp_path / "report.json"
+    options = ["--quick", "--small-records", "256", "--work", "1x28x28", "--json", str(file)]
+    assert 1 == benchmark_peers.main(options)
+    report = json.loads(file.read_text())
+    assert ["broken"] == [one["name"] for one in report["failed"]]
+    assert "ConfigError" in report["failed"][0]["problem"]
+    assert ["ringfeed, 1 thread"] == [one["name"] for one in report["works"][0]["loaders"]]
+
+
+def test_every_installed_peer_delivers_the_work(tmp_path: Path) -> None:
+    effort = contest.Effort(rounds=1, seconds=0.01)
+    database = databases.make_database(tmp_path, _SMALL, 256)
+    task = contest.Task(work=_SMALL, database=database, num_records=256)
+    peers = [one for one in roster.ROSTER if one.imports and one.missing() is None]
+    results, failures = contest.hold(task, peers, effort, lambda _: None)
+    assert [] == failures
+    assert len(peers) == len(results)
+    for result in results:
+        assert result.delivered, result.entry.name
+        assert comparison.is_same_work(result), result.entry.name
+
+
+def test_a_process_that_ends_is_an_error_with_its_last_words() -> None:
+    entry = roster.Entry(name="nobody", module="peers.no_such_module")
+    with Contestant(entry) as contestant, pytest.raises(ContestantError) as raised:
+        contestant.ask("open")
+    assert "nobody" in str(raised.value)
+    assert "No module named 'peers.no_such_module'" in raised.value.output
+
+
+@pytest.mark.parametrize("name", ["uint8", "float", "jpeg", "1x28x28", "3x32x32"])
+def test_what_peers_fill_with_numpy_is_the_work(name: str, tmp_path: Path) -> None:
+    work = dataclasses.replace(_WORKS[name], batch_size=4)
+    database = databases.make_database(tmp_path, work, 8)
+    filler = Filler(work, database)
+    data, labels = np.zeros(filler.shape, work.dtype), np.zeros(4, np.int64)
+    filler.fill(3, np.random.default_rng(0), data, labels)
+    filler.close()
+    assert [4, 5, 6, 7] == labels.tolist()
+    verdict = verification.verify(work, database, data, [4, 5, 6, 7])
+    assert verdict.identical
+    assert (work.sample_shape != work.shape) == (verdict.places > 1)
+
+
+def test_another_record_or_a_wrong_mean_is_found_out(tmp_path: Path) -> None:
+    work = dataclasses.replace(_WORKS["float"], batch_size=2)
+    database = databases.make_database(tmp_path, work, 2)
+    filler = Filler(work, database)
+    data, labels = np.zeros(filler.shape, np.float32), np.zeros(2, np.int64)
+    filler.fill(0, np.random.default_rng(0), data, labels)
+    filler.close()
+    swapped = verification.verify(work, database, data, [1, 0])
+    shifted = verification.verify(work, database, data + 10 * np.float32(work.scale), [0, 1])
+    result = _result("DALI", 1.0)
+    for verdict in (swapped, shifted):
+        assert not verdict.identical
+        result.verdict = verdict
+        assert not comparison.is_same_work(result)
+
+
+def test_ratios_are_of_rounds_measured_next_to_each_other() -> None:
+    # The machine was four times as slow in the second round, and the feed twice as fast in each.
+    ours, theirs = _result("ringfeed, 1 thread", 1, 4, 1), _result("DALI", 2, 8, 2)
+    assert 2.0 == comparison.ratio(ours, theirs, lambda one: one.images_per_s)
+    found = comparison.goals("float", [ours, theirs])
+    assert [("images/s, to DALI's", 2.0, False)] == [(g.what, g.ratio, g.reached) for g in found]
+
+
+def test_cpu_time_and_memory_of_children_count() -> None:
+    code = (
+        "import time; held = bytearray(b'1' * 50_000_000); end = time.process_time() + 0.1\n"
+        "while time.process_time() < end: pass\n"
+        "print(flush=True); input()"
+    )
+    cpu_s, before = process_tree.cpu_s(os.getpid()), process_tree.memory(os.getpid())
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert child.pid in process_tree.family(os.getpid())
+        assert 0.1 <= process_tree.cpu_s(os.getpid()) - cpu_s
+        after = process_tree.memory(os.getpid())
+        assert 50_000_000 <= after.anonymous_bytes - before.anonymous_bytes
+        child.communicate(b"\n")
+    assert 0.1 <= process_tree.cpu_s(os.getpid()) - cpu_s
