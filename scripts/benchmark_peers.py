@@ -26,7 +26,8 @@ With --json the report is one object:
                    against the likest place in their record, in levels of 0 to 255};
                ratios: {touch, read: lists of {name, images_per_s, cpu}}: the feed with one thread
                    over each loader, the medians over the rounds}
-    goals      list of {work, what, ratio, at_least, at_most, reached}
+    goals      list of {work, what, value: a ratio unless what names a unit, at_least, at_most,
+               reached}
     left_out   list of {name, missing: the import that is not there}
     failed     list of {name, work, problem, output}
 
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
                 taking_part = [entry for entry in entries if entry.takes_part(work)]
                 results, failed = hold(task, taking_part, effort, say)
             failures += failed
-            goals += comparison.goals(work.name, results)
+            goals += comparison.goals(work, results)
             is_right &= all(one.delivered and comparison.is_same_work(one) for one in results)
             reports.append(_work_report(task, results))
             for consumer in CONSUMERS:

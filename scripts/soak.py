@@ -339,7 +339,7 @@ def _left_over() -> tuple[object, ...]:
 
 
 def _anonymous_bytes() -> int:
-    """Return the process's own memory in bytes, without mapped files and without malloc's reserve."""
+    """Return the process's own memory in bytes: no mapped files, none of malloc's reserve."""
     ctypes.CDLL(None).malloc_trim(0)
     text = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
     line = next(line for line in text.splitlines() if line.startswith("Anonymous:"))

@@ -6,16 +6,21 @@ is given: what slows the machine for a while slows both.
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
+
+from peers.works import PREFETCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from peers.contest import Result, Round
+    from peers.works import Work
 
 OURS = "ringfeed, 1 thread"
 OURS_2 = "ringfeed, 2 threads"
@@ -30,29 +35,29 @@ _SAME_IMAGE_LEVELS = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A ratio that the feed is to reach.
+    """A figure that the feed is to reach.
 
     Attributes:
         work: At which work.
         what: What is compared.
-        ratio: What it is in this run: the median over the rounds.
-        at_least: The lowest ratio that reaches the goal, or None.
+        value: What it is in this run, the median over the rounds; a ratio unless `what` has a unit.
+        at_least: The lowest value that reaches the goal, or None.
         at_most: The highest, or None.
         reached: Whether it does.
     """
 
     work: str
     what: str
-    ratio: float
+    value: float
     at_least: float | None = None
     at_most: float | None = None
 
     @property
     def reached(self) -> bool:
-        """Whether the ratio is on the right side of the limit."""
+        """Whether the value is on the right side of the limit."""
         if self.at_least is not None:
-            return self.ratio >= self.at_least
-        return self.at_most is None or self.ratio <= self.at_most
+            return self.value >= self.at_least
+        return self.at_most is None or self.value <= self.at_most
 
 
 def is_same_work(result: Result) -> bool:
@@ -92,10 +97,10 @@ def ratios(results: Sequence[Result], consumer: str) -> list[dict[str, Any]]:
     ]
 
 
-def goals(work: str, results: Sequence[Result]) -> list[Goal]:
+def goals(work: Work, results: Sequence[Result]) -> list[Goal]:
     """Return the goals that can be judged by what was measured at a work."""
     by_name = _by_name(results)
-    found: list[Goal] = []
+    found = _own_goals(work, by_name[OURS]) if OURS in by_name else []
 
     def add(
         what: str,
@@ -106,15 +111,15 @@ def goals(work: str, results: Sequence[Result]) -> list[Goal]:
     ) -> None:
         if upper in by_name and lower in by_name:
             measured = ratio(by_name[upper], by_name[lower], value)
-            found.append(Goal(work=work, what=what, ratio=measured, **limit))
+            found.append(Goal(work=work.name, what=what, value=measured, **limit))
 
-    if work == "uint8":
+    if work.name == "uint8":
         add("images/s, to memcpy's", OURS, MEMCPY, _speed, at_least=0.95)
         add("CPU time, to memcpy's", OURS, MEMCPY, _cpu, at_most=1.1)
-    elif work == "float":
+    elif work.name == "float":
         add("images/s, to DALI's", OURS, "DALI", _speed, at_least=3.5)
         add("images/s, to SPDL's", OURS, "SPDL", _speed, at_least=2.5)
-    elif work == "jpeg":
+    elif work.name == "jpeg":
         add("CPU time, to decoding's", OURS, DECODE, _cpu, at_most=1.3)
         add("CPU time, to decoding's, 2 threads", OURS_2, DECODE_2, _cpu, at_most=1.3)
         add("images/s of 2 threads, to DALI's", OURS_2, "DALI", _speed, at_least=1.5)
@@ -122,8 +127,21 @@ def goals(work: str, results: Sequence[Result]) -> list[Goal]:
             scaling = ratio(by_name[OURS_2], by_name[OURS], _speed)
             bare = ratio(by_name[DECODE_2], by_name[DECODE], _speed)
             what = "2 threads over 1, to decoding's"
-            found.append(Goal(work=work, what=what, ratio=scaling / bare, at_least=0.92))
+            found.append(Goal(work=work.name, what=what, value=scaling / bare, at_least=0.92))
     return found
+
+
+def _own_goals(work: Work, ours: Result) -> list[Goal]:
+    """Return the goals that no other loader is needed for."""
+    rounds = ours.rounds["touch"]
+    ready_us = statistics.median(1e6 * one.ready_next_s for one in rounds)
+    rows = math.prod(work.sample_shape) * np.dtype(work.dtype).itemsize
+    ring_bytes = PREFETCH * work.batch_size * rows
+    beyond_mb = max(one.anonymous_bytes - ring_bytes for one in rounds) / 1e6
+    return [
+        Goal(work=work.name, what="next() of a ready batch, µs", value=ready_us, at_most=50.0),
+        Goal(work=work.name, what="memory beyond the ring, MB", value=beyond_mb, at_most=80.0),
+    ]
 
 
 def table(results: Sequence[Result], consumer: str, *, title: str) -> Table:
@@ -168,13 +186,13 @@ def table(results: Sequence[Result], consumer: str, *, title: str) -> Table:
 
 def goals_table(found: Sequence[Goal]) -> Table:
     """Return the goals with what was reached."""
-    view = Table("work", "ratio of", box=None, padding=(0, 2, 0, 0))
+    view = Table("work", "ratio, or as said", box=None, padding=(0, 2, 0, 0))
     for heading in ("is", "goal", ""):
         view.add_column(heading, justify="right")
     for goal in found:
         limit = f">= {goal.at_least}" if goal.at_least is not None else f"<= {goal.at_most}"
         view.add_row(
-            goal.work, goal.what, f"{goal.ratio:.2f}", limit, "" if goal.reached else "MISSED"
+            goal.work, goal.what, f"{goal.value:.2f}", limit, "" if goal.reached else "MISSED"
         )
     return view
 

@@ -190,7 +190,7 @@ def test_with_a_lock_the_feed_goes_on_with_what_it_opened(source: Path, threads:
 
 def test_a_database_that_grows_while_it_is_read_is_read_as_it_was(source: Path) -> None:
     """One commit, and past what is mapped; it is seen when it is opened again."""
-    program = f"""
+    program = """
         import lmdb, sys
         with lmdb.open(sys.argv[1], map_size=2**26) as environment:
             with environment.begin(write=True) as transaction:

@@ -330,6 +330,7 @@ class RingMachine(RuleBasedStateMachine):
         """Open a feed and put stepped readers, a stepped queue and a stepped wait into it."""
         self.faults = 0
         self.failed: dict[int, tuple[int, InjectedError]] = {}
+        self.errors: list[InjectedError] = []
         self.serving = self.epoch = 0
         self.taken_from_epoch = False
         self.turn: Turn | None = None
@@ -364,6 +365,9 @@ class RingMachine(RuleBasedStateMachine):
         """Close the feed with whatever it is doing; everything must be free then."""
         self.held.clear()
         self.turns.clear()
+        for error in self.errors:
+            error.__traceback__ = None  # its frames hold what the reader was at
+        self.errors.clear()
         self.failed.clear()
         self.turn = None
         self.feed.close()
@@ -416,6 +420,7 @@ class RingMachine(RuleBasedStateMachine):
         if self.faults and self.rng.random() < 0.5:
             self.faults -= 1
             error = InjectedError(f"batch {sequence}, place {position}")
+            self.errors.append(error)
             if sequence not in self.failed or position < self.failed[sequence][0]:
                 self.failed[sequence] = position, error
             raise error
