@@ -110,9 +110,9 @@ class Prefetcher:
         inbox = self._ring.inbox
         while True:
             with self._lock:
+                self._collect()
                 if self._stopping:
                     return None
-                self._ring.collect()
                 job = self._schedule.find_job()
                 if job is not None:
                     self._schedule.wake_idle()
@@ -217,22 +217,28 @@ class Prefetcher:
             Exception: What went wrong in the claim's next batch, as it happened.
         """
         self._start()
-        try:
-            slot = self._wait_for(claim)
-        except BatchesHeldError:
-            for event in self._copies_in_flight():
+        while True:
+            try:
+                return self._hand_over(self._wait_for(claim))
+            except BatchesHeldError:
+                event = self._copy_in_flight()
+                if event is None:
+                    break
                 passed = threading.Event()
                 event.notify(passed.set)
                 passed.wait()
-            gc.collect()  # a reference cycle may be all that holds them
-            slot = self._wait_for(claim)
-        return self._hand_over(slot)
+        gc.collect()  # a reference cycle may be all that holds them
+        return self._hand_over(self._wait_for(claim))
 
-    def _copies_in_flight(self) -> list[Event]:
-        """Return the events of copies that hold batches, which the consumer may have dropped."""
+    def _copy_in_flight(self) -> Event | None:
+        """Return the event of a copy to the device: it holds its batch, as the consumer may not."""
         with self._lock:
             leased = [slot for slot in self._ring.slots if slot.state is SlotState.LEASED]
-            return [event for slot in leased for event in slot.events if not event.done()]
+            for slot in sorted(leased, key=lambda slot: slot.leased_as):
+                for event in slot.events:
+                    if not event.done():
+                        return event
+        return None
 
     def _hand_over(self, slot: Slot) -> Batch:
         """Make the batch of a slot just taken; where that fails, the consumer has not taken it."""
@@ -266,17 +272,18 @@ class Prefetcher:
         A wait that is cancelled takes no batch.
         """
         self._start()
-        try:
-            slot = await self._wait_for_async(claim)
-        except BatchesHeldError:
-            loop = asyncio.get_running_loop()
-            for event in self._copies_in_flight():
-                passed = loop.create_future()
+        while True:
+            try:
+                return self._hand_over(await self._wait_for_async(claim))
+            except BatchesHeldError:
+                event = self._copy_in_flight()
+                if event is None:
+                    break
+                passed = asyncio.get_running_loop().create_future()
                 event.notify(partial(_resolve_soon, passed))
                 await passed
-            gc.collect()
-            slot = await self._wait_for_async(claim)
-        return self._hand_over(slot)
+        gc.collect()
+        return self._hand_over(await self._wait_for_async(claim))
 
     async def _wait_for_async(self, claim: Claim) -> Slot:
         began: float | None = None
@@ -333,7 +340,7 @@ class Prefetcher:
         if self._stopping and not claim.ended:
             raise FeedClosedError("the feed is closed; open another one")
         self._delivery.claim(claim)
-        self._ring.collect()
+        self._collect()
         self._delivery.make_room()
         self._schedule.wake_idle()
         num_ready = self._delivery.num_ready
@@ -345,6 +352,20 @@ class Prefetcher:
         elif self._failure is not None and not self._schedule.is_coming(self._delivery.serving):
             raise self._failure
         return slot
+
+    def _collect(self) -> None:
+        """Take in what has come back; with the lock.
+
+        Wake-ups are taken in with it, those that tell readers to stop too. The flag is set before
+        those are put, so that whoever took one sees it here and puts them again.
+        """
+        self._ring.collect()
+        if self._stopping:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for _ in self._readers:
+            self._ring.inbox.put(None)
 
     def _notify(self) -> None:
         """Wake every consumer that waits; with the lock."""
@@ -402,8 +423,7 @@ class Prefetcher:
         Safe in a finalizer. The last reader to end gives back what all shared.
         """
         self._stopping = True
-        for _ in self._readers:
-            self._ring.inbox.put(None)
+        self._wake_all()
 
     def abandon(self) -> None:
         """Stop as `request_stop` does, for a finalizer of the only one who could still ask.
@@ -466,7 +486,7 @@ class Prefetcher:
         """Return a snapshot of the counters."""
         with self._lock:
             ring = self._ring
-            ring.collect()
+            self._collect()
             self._schedule.wake_idle()
             return FeedStats(
                 batches=self._batches,

@@ -40,6 +40,7 @@ import gc
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 _HANG_S = 120.0
 _GROWTH_LIMIT_BYTES = 8 << 20
 _ROUNDS_FOR_MEMORY = 40
+_MOST_BATCHES = 100
 _ENDINGS = ("epochs", "break", "exception", "close", "close elsewhere", "drop", "async")
 _FAULTS = ("alloc_host", "alloc_device", "make_stream", "copy_to_device", "record", "wait")
 
@@ -254,7 +256,8 @@ class Soak:
         ending: str,
     ) -> None:
         """Take batches, hold some of them for a while, and stop as the ending says."""
-        num_left = self._random.randint(1, 2 * max(1, cursor.num_records // options["batch_size"]))
+        per_epoch = max(1, cursor.num_records // options["batch_size"])
+        num_left = self._random.randint(1, min(2 * per_epoch, _MOST_BATCHES))
         held: list[tuple[Any, bytes]] = []
         for batch in _batches(feed, cursor, use_async=ending == "async"):
             self._model.check(database, options, cursor.advance(len(batch)), batch)
@@ -372,12 +375,17 @@ def soak(databases: Sequence[Database], *, seconds: float, seed: int) -> Summary
     run = Soak(databases, seed=seed)
     began_s = time.monotonic()
     samples: list[int] = []
-    with contextlib.suppress(KeyboardInterrupt):
-        while time.monotonic() - began_s < seconds:
+    stopped = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    print("soaking; Ctrl-C ends it", file=sys.stderr, flush=True)
+    try:
+        while time.monotonic() - began_s < seconds and not stopped.is_set():
             faulthandler.dump_traceback_later(_HANG_S, exit=True)
             run.run_round()
             samples.append(_anonymous_bytes())
-    faulthandler.cancel_dump_traceback_later()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGINT, before)
     run.summary.elapsed_s = time.monotonic() - began_s
     run.summary.memory = _judge_memory(samples)
     return run.summary

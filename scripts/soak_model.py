@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+_MOST_RECORDS = 600
 _MOST_BYTES = 8 << 20
 REMEMBERED_EPOCHS = 4
 
@@ -106,7 +107,7 @@ def read_database(path: Path) -> Database:
             images.append(_pixels(datum))
             labels.append(datum.label)
             nbytes += images[-1].nbytes
-            if nbytes > _MOST_BYTES:
+            if nbytes > _MOST_BYTES or len(images) == _MOST_RECORDS:
                 break
     return Database(path.name, path, images, labels)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import prefetch
+from prefetch._ring import Ring
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -130,6 +131,35 @@ def test_closing_from_another_thread_wakes_a_waiting_consumer(source: Path) -> N
         consumer.join(timeout=DEADLINE_S)
         assert not consumer.is_alive()
         assert len(outcome) == 1
+
+
+@pytest.mark.parametrize("swallower", ["a reader", "stats"])
+def test_a_wake_up_to_stop_that_somebody_else_takes_in_reaches_every_reader(
+    source: Path, monkeypatch: pytest.MonkeyPatch, swallower: str
+) -> None:
+    feed = prefetch.open({"source": source, "threads": 4})
+    next(iter(feed)).release()
+    prefetcher = feed._prefetcher
+    while prefetcher._schedule.num_idle < 4:
+        threading.Event().wait(0.001)
+    real = Ring.collect
+    stopped = threading.Event()
+
+    def collect(ring: Ring) -> None:
+        if not stopped.is_set():
+            stopped.set()
+            prefetcher.request_stop()  # its wake-ups come just before they are taken in
+        real(ring)
+
+    monkeypatch.setattr(Ring, "collect", collect)
+    if swallower == "stats":
+        feed.stats()
+    else:
+        prefetcher._ring.inbox.put(None)
+    closer = threading.Thread(target=feed.close, daemon=True)
+    closer.start()
+    closer.join(timeout=DEADLINE_S / 4)
+    assert not closer.is_alive()
 
 
 def test_a_failed_open_leaves_nothing_and_a_good_one_follows(source: Path, tmp_path: Path) -> None:

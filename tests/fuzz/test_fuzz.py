@@ -41,6 +41,7 @@ def _build(compiler: str, sanitizers: str, target: Path, *flags: str) -> bool:
     return run.returncode == 0
 
 
+@pytest.mark.timeout(300)  # besides fuzzing, two builds; the machine may be busy
 def test_no_mutated_record_is_read_or_written_beyond_its_bounds(tmp_path: Path) -> None:
     binary = tmp_path / "fuzz_fill"
     command: list[Any] = [binary]

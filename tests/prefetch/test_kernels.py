@@ -246,7 +246,7 @@ def test_lines_too_long_for_one_go_are_the_twins(dtype: Any, layout: Any, *, mir
     assert rows[0].tobytes() == rows[1].tobytes()
 
 
-def test_float16_is_numpys_at_every_exponent_and_every_edge() -> None:
+def test_float16_is_the_twins_at_every_exponent_and_every_edge() -> None:
     high = np.arange(2**16, dtype=np.uint32) << 16
     low = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x7FFF, 0x8000, 0xFFFF])
     floats = (high[:, np.newaxis] | low.astype(np.uint32)).view(np.float32)

@@ -24,7 +24,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 import prefetch
 from memory import DeviceBuffer, SimulatedDevice
@@ -139,7 +145,8 @@ class SteppedDevice(SimulatedDevice):
         address, owner = next(self._addresses), _Allocation()
         self.blocks[address] = np.full(nbytes, 0xCB, np.uint8)
         weakref.finalize(owner, self.blocks.pop, address).atexit = False
-        return DeviceBuffer(address, nbytes, device=self, owner=owner)
+        device: Any = self
+        return DeviceBuffer(address, nbytes, device=device, owner=owner)
 
     def make_stream(self, name: str = "") -> SteppedStream:  # type: ignore[override]
         self.streams.append(SteppedStream(self, next(self._handles), name))
@@ -206,7 +213,7 @@ class SteppedReader(Reader):
 
     def _live(self) -> Iterator[None]:
         prefetcher, device = self._prefetcher, self._assembly.device
-        stream = device.make_stream(self.name) if device.has_device_memory else None
+        stream: Any = device.make_stream(self.name) if device.has_device_memory else None
         filler = Filler(self._assembly)
         while True:
             try:
@@ -236,7 +243,7 @@ class SteppedReader(Reader):
             yield
             if prefetcher.part_done(part, failure):
                 yield
-                self._upload(part.slot, stream)  # type: ignore[arg-type]
+                self._upload(part.slot, stream)
             del job, part, failure
         filler.close()
         if stream is not None:
@@ -295,7 +302,7 @@ class InjectedError(Exception):
 class Turn:
     """What the model knows of one iterator."""
 
-    def __init__(self, iterator: prefetch._feed.FeedIterator) -> None:  # type: ignore[name-defined]
+    def __init__(self, iterator: prefetch._feed.FeedIterator) -> None:
         self.iterator = iterator
         self.started = False
         self.ended = False
@@ -359,18 +366,18 @@ class RingMachine(RuleBasedStateMachine):
         prefetcher._readers = list(self.readers)
         prefetcher._num_running = len(self.readers)
         prefetcher._news = SteppedNews(self, prefetcher)  # type: ignore[assignment]
-        prefetcher._copies_in_flight = self.let_copies_pass  # type: ignore[method-assign]
+        prefetcher._copy_in_flight = self.let_copies_pass  # type: ignore[method-assign]
 
     def finish(self) -> None:
         """Close the feed with whatever it is doing; everything must be free then."""
         self.held.clear()
         self.turns.clear()
+        self.turn = None
+        self.feed.close()
         for error in self.errors:
             error.__traceback__ = None  # its frames hold what the reader was at
         self.errors.clear()
         self.failed.clear()
-        self.turn = None
-        self.feed.close()
         ring = self.prefetcher._ring
         self.let_copies_pass()
         ring.collect()  # what has come back drains until the streams have passed once more
@@ -435,16 +442,20 @@ class RingMachine(RuleBasedStateMachine):
             return True
         return self.device is not None and self.device.step(self.rng)
 
-    def let_copies_pass(self) -> list[Any]:
-        if self.device is not None:
-            self.device.run_all()
-        return []
+    def let_copies_pass(self) -> HostEvent | None:
+        """Run all that is queued; return an event that has passed, None if nothing was."""
+        if self.device is None or not self.device.step():
+            return None
+        self.device.run_all()
+        event = HostEvent()
+        event.complete()
+        return event
 
     # What the consumer does --------------------------------------------------------------------
 
     @rule()
     def begin_a_loop(self) -> None:
-        self.turns.append(Turn(iter(self.feed)))  # type: ignore[arg-type]
+        self.turns.append(Turn(iter(self.feed)))
         del self.turns[:-3]
 
     @rule(which=st.integers(0, 2), seed=st.integers(0, 2**16), keep=st.sampled_from(["", "a", "b"]))
@@ -550,7 +561,7 @@ class RingMachine(RuleBasedStateMachine):
 
     def records(self, sequence: int) -> list[int]:
         """Return the records of a batch."""
-        size = self.drawn["batch_size"]
+        size: int = self.drawn["batch_size"]
         if self.drawn["last_batch"] == "wrap":
             return [(sequence * size + place) % NUM_RECORDS for place in range(size)]
         number = sequence % len(self.feed)
@@ -558,9 +569,10 @@ class RingMachine(RuleBasedStateMachine):
 
     def served(self) -> int:
         """Return how many samples of its epoch a saved state must count."""
+        size: int = self.drawn["batch_size"]
         if self.drawn["last_batch"] == "wrap":
-            return self.serving * self.drawn["batch_size"] % NUM_RECORDS
-        return self.serving % len(self.feed) * self.drawn["batch_size"]
+            return self.serving * size % NUM_RECORDS
+        return self.serving % len(self.feed) * size
 
     def describe(self) -> str:
         idle = [reader.idle for reader in self.readers]
@@ -611,6 +623,6 @@ def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
     class Machine(RingMachine):
         source = write_database(folder / "db", fingerprinted_images(NUM_RECORDS, SHAPE))
 
-    case = Machine.TestCase()
-    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-    case.runTest()
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+    )
