@@ -37,6 +37,7 @@ from prefetch._errors import PrefetchError as PrefetchError
 from prefetch._errors import PrefetchWarning as PrefetchWarning
 from prefetch._errors import QuarantineError as QuarantineError
 from prefetch._errors import RecordError as RecordError
+from prefetch._errors import RingTooLargeError as RingTooLargeError
 from prefetch._errors import SourceError as SourceError
 from prefetch._errors import StaleIteratorError as StaleIteratorError
 from prefetch._errors import StateError as StateError
@@ -76,6 +77,7 @@ __all__ = [
     "PrefetchWarning",
     "QuarantineError",
     "RecordError",
+    "RingTooLargeError",
     "SourceError",
     "StaleIteratorError",
     "StateError",

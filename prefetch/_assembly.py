@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from prefetch._errors import RingTooLargeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,6 +54,21 @@ class Assembly:
     prefetch: int
     max_batches_held: int
     stall_warning_s: float | None
+
+    def refuse_too_large(self, sample_shape: tuple[int, ...]) -> None:
+        """Refuse a ring that the machine's memory cannot hold, before it is allocated.
+
+        Raises:
+            RingTooLargeError: It cannot.
+        """
+        batch_bytes = math.prod(sample_shape) * self.transform.dtype.itemsize * self.most_rows
+        machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if batch_bytes * (self.prefetch + 1) > machine_bytes:
+            raise RingTooLargeError(
+                batch_bytes=batch_bytes,
+                num_batches=self.prefetch + 1,
+                machine_bytes=machine_bytes,
+            )
 
     @property
     def most_rows(self) -> int:

@@ -48,6 +48,7 @@ class BadRecords:
 
     Attributes:
         skip: As given.
+        max_bad_records: As given.
         quarantine: As given.
     """
 
@@ -56,7 +57,7 @@ class BadRecords:
     ) -> None:
         self.skip = skip
         self.quarantine = quarantine
-        self._max = max_bad_records
+        self.max_bad_records = max_bad_records
         self._records: set[int] = set()
         self._kinds: set[str] = set()
 
@@ -76,9 +77,9 @@ class BadRecords:
             TooManyBadRecordsError: It has.
         """
         num_bad = len({bad.record for bad in found})
-        if num_bad > self._max:
+        if num_bad > self.max_bad_records:
             raise TooManyBadRecordsError(
-                num_bad=num_bad, max_bad_records=self._max, last=found[-1].error
+                num_bad=num_bad, max_bad_records=self.max_bad_records, last=found[-1].error
             )
 
     def count(self, found: Iterable[BadRecord]) -> list[BadRecord]:
@@ -96,9 +97,9 @@ class BadRecords:
         news = []
         for bad in found:
             self._records.add(bad.record)
-            if len(self._records) > self._max:
+            if len(self._records) > self.max_bad_records:
                 raise TooManyBadRecordsError(
-                    num_bad=len(self._records), max_bad_records=self._max, last=bad.error
+                    num_bad=len(self._records), max_bad_records=self.max_bad_records, last=bad.error
                 )
             if bad.kind not in self._kinds:
                 self._kinds.add(bad.kind)

@@ -81,8 +81,13 @@ def _in_order(config: FeedConfig) -> Iterator[Contradiction]:
     if config.seed is None and shard.world_size > 1:
         yield Contradiction(
             ("seed", "shard.world_size"),
-            f"seed null with shard.world_size {shard.world_size} would give each rank an order of "
-            "its own; give all ranks the same number",
+            f"seed null with shard.world_size {shard.world_size} "
+            + (
+                "cannot be repeated; give each rank its own, as Caffe's solver does: the run's "
+                "seed plus the rank"
+                if config.rng == "caffe"
+                else "would give each rank an order of its own; give all ranks the same number"
+            ),
         )
     if config.rng == "caffe" and config.seed is not None and config.seed > _LARGEST_CAFFE_SEED:
         yield Contradiction(

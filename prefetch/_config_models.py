@@ -145,10 +145,13 @@ class FeedConfig(_Options):
         default=None,
         description="A part of it, as {start: 0, stop: 1000}, for splits; null: all of it.",
     )
-    batch_size: int = Field(default=64, ge=1, description="Records in a batch, 1 or more.")
+    batch_size: int = Field(
+        default=64, ge=1, le=2**24, description="Records in a batch, 1 or more."
+    )
     prefetch: int = Field(
         default=4,
         ge=1,
+        le=1024,
         description=(
             "Batches made ready ahead of the consumer; 1 leaves no slack for a batch that takes "
             "longer than others."

@@ -17,6 +17,7 @@
       QuarantineError (OSError)                  a bad record cannot be put aside
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
+      RingTooLargeError (MemoryError)            the machine's memory cannot hold the ring
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
       LabelsNotProducedError (AttributeError)    a layer with one top makes no labels
       StaleIteratorError (RuntimeError)          a newer iterator of the feed has taken over
@@ -191,7 +192,7 @@ class RecordError(PrefetchError, ValueError):
 
 
 class TooManyBadRecordsError(PrefetchError, ValueError):
-    """Raised when more records were bad than ``max_bad_records`` allows.
+    """Raised when more records were bad than ``max_bad_records`` allows, or all of them.
 
     Attributes:
         num_bad: How many different bad records were met.
@@ -207,6 +208,10 @@ class TooManyBadRecordsError(PrefetchError, ValueError):
             f"the last of them: {last}"
         )
         self.last = last
+        how_many = f"{num_bad} bad records, and max_bad_records allows {max_bad_records}"
+        if num_bad <= max_bad_records:
+            how_many = f"all {num_bad} records are bad"
+        super().__init__(f"{how_many}; the last of them: {last}")
 
 
 class QuarantineError(PrefetchError, OSError):
@@ -247,6 +252,26 @@ class BatchesHeldError(PrefetchError, RuntimeError):
             f"the consumer holds {len(batches)} batches and max_batches_held is "
             f"{max_batches_held}; still referenced are {named}: drop them or copy what is kept, "
             f"then call next() again, or raise max_batches_held"
+        )
+
+
+class RingTooLargeError(PrefetchError, MemoryError):
+    """Raised before a ring is allocated that the machine's memory cannot hold.
+
+    Attributes:
+        batch_bytes: Bytes of the largest batch.
+        num_batches: Batches in the ring at the start.
+        machine_bytes: Bytes of memory that the machine has.
+    """
+
+    def __init__(self, *, batch_bytes: int, num_batches: int, machine_bytes: int) -> None:
+        self.batch_bytes = batch_bytes
+        self.num_batches = num_batches
+        self.machine_bytes = machine_bytes
+        super().__init__(
+            f"the ring needs {batch_bytes * num_batches} bytes ({num_batches} batches of "
+            f"{batch_bytes} bytes), and this machine has {machine_bytes} bytes of memory; "
+            f"lower batch_size or prefetch"
         )
 
 

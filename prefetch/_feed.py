@@ -7,7 +7,7 @@ iterators hold the feed, so that ``for batch in prefetch.open(...)`` keeps it.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from prefetch._delivery import Claim, EndOfEpoch
 from prefetch._errors import (
@@ -154,6 +154,17 @@ class Feed:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled: threads and an open database cannot be.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a feed has threads and an open database, which cannot be copied or pickled; open "
+            "another one from feed.config, in the other process if it is for one"
+        )
 
     def __repr__(self) -> str:
         stats = self.stats()

@@ -197,8 +197,11 @@ class Filler:
             policy.quarantine.keep(suspect.record, suspect.key, suspect.value)
 
     def _all_bad(self, bad: list[BadRecord]) -> TooManyBadRecordsError:
-        num = self._assembly.order.num_records
-        return TooManyBadRecordsError(num_bad=num, max_bad_records=num - 1, last=bad[-1].error)
+        return TooManyBadRecordsError(
+            num_bad=self._assembly.order.num_records,
+            max_bad_records=self._assembly.bad_records.max_bad_records,
+            last=bad[-1].error,
+        )
 
 
 def _planned(slot: Slot) -> PlannedBatch:

@@ -34,9 +34,7 @@ def locate(
     spans: NDArray[np.int64],
     /,
 ) -> int: ...
-def gather(
-    memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /
-) -> bytes: ...
+def gather(memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /) -> bytes: ...
 def fill_image(
     image: NDArray[np.uint8],
     words: NDArray[np.uint32],

@@ -158,6 +158,8 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             first_epoch=position.epoch,
             first_served=position.served,
         )
+        if order.last_batch == "wrap" and order.num_batches == 0:
+            raise ConfigError("shard", (_no_share(order),))
         owns_device = isinstance(config.device, str)
         device = open_device(config.device)
         if owns_device:
@@ -185,6 +187,14 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
         )
         undo.pop_all()
         return Prefetcher(assembly)
+
+
+def _no_share(order: Order) -> ConfigFault:
+    return ConfigFault(
+        "shard.policy",
+        f"rank {order.rank} of {order.world_size} gets none of the {order.num_records} records "
+        f"with policy {order.policy}; use policy pad, or fewer ranks",
+    )
 
 
 def _no_device_transform(device: str) -> ConfigFault:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("prefetch")
 
+_PAGES_INDEXED_AT_ONCE = 65536  # 0.1 s from the page cache
+
 _live: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
 
 
@@ -70,7 +72,12 @@ class Prefetcher:
         self._news = threading.Condition(self._lock)
         self._async_waiters: set[asyncio.Future[None]] = set()
         self._ring = Ring(assembly.device, assembly.prefetch + 1)
-        self._schedule = Schedule(self._ring, assembly.order, num_threads=assembly.num_threads)
+        self._schedule = Schedule(
+            self._ring,
+            assembly.order,
+            num_threads=assembly.num_threads,
+            prefetch=assembly.prefetch,
+        )
         self._delivery = Delivery(
             self._ring,
             self._schedule,
@@ -87,8 +94,10 @@ class Prefetcher:
             assembly.order,
             keep=assembly.prefetch + assembly.max_batches_held + 3,
         )
-        # The first epoch is walked: it starts at once, and afterwards the file has been read.
-        self._may_leave_walker_after = assembly.order.first_epoch
+        # Where the index takes a while, the first epoch is walked, so that it starts at once; and
+        # afterwards the file has been read.
+        walks = assembly.source.num_leaf_pages > _PAGES_INDEXED_AT_ONCE
+        self._indexed_from_epoch = assembly.order.first_epoch + int(walks)
         self._readers: list[Reader] = []
         self._num_running = 0
         self._stopping = False
@@ -130,7 +139,7 @@ class Prefetcher:
             assert planned is not None, "num_batches bounds the serial numbers"
             words = self._rng.words(planned)
             records = None
-            if self._walker is not None and planned.epoch > self._may_leave_walker_after:
+            if self._walker is not None and planned.epoch >= self._indexed_from_epoch:
                 self._leave_walker()
             if self._walker is not None:
                 records = self._walker.take(int(planned.records[0]), len(planned.records))
@@ -141,8 +150,8 @@ class Prefetcher:
 
     def _leave_walker(self) -> None:
         """Have the readers find the records themselves, if they are faster at that."""
-        self._may_leave_walker_after = sys.maxsize
-        if self.assembly.source.can_leave_walker():
+        self._indexed_from_epoch = sys.maxsize
+        if self.assembly.source.can_do_without_walker():
             walker, self._walker = self._walker, None
             if walker is not None:
                 walker.close()
@@ -341,11 +350,14 @@ class Prefetcher:
             raise FeedClosedError("the feed is closed; open another one")
         self._delivery.claim(claim)
         self._collect()
-        self._delivery.make_room()
-        self._schedule.wake_idle()
+        try:
+            self._delivery.make_room()
+        finally:
+            self._schedule.wake_idle()  # for the slots just collected, also if there is no room
         num_ready = self._delivery.num_ready
         slot = self._delivery.take()
         if slot is not None:
+            self._schedule.wake_idle()  # one batch fewer is ahead
             self._batches += 1
             self._samples += slot.size
             self._ready_sum += num_ready

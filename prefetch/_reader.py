@@ -87,8 +87,10 @@ class Reader(threading.Thread):
         """Plan a slot's batch and give it its memory; return its first part."""
         try:
             self._prefetcher.plan_into(slot)
+            sample_shape = filler.first_shape(slot)
+            self._assembly.refuse_too_large(sample_shape)
             slot.shape(
-                filler.first_shape(slot),
+                sample_shape,
                 dtype=self._assembly.transform.dtype,
                 label_dtype=self._assembly.label_dtype,
                 most_rows=self._assembly.most_rows,

@@ -33,6 +33,9 @@ class _EventPassed:
 Arrival: TypeAlias = "Slot | _EventPassed | None"
 
 
+_AHEAD = frozenset({SlotState.FILLING, SlotState.UPLOADING, SlotState.READY})
+
+
 class Ring:
     """Slots, and the queue on which they come back.
 
@@ -65,6 +68,11 @@ class Ring:
     def num_free(self) -> int:
         """Slots that can be filled at once."""
         return len(self._free)
+
+    @property
+    def num_ahead(self) -> int:
+        """Slots whose batch is ready or on its way."""
+        return sum(slot.state in _AHEAD for slot in self.slots)
 
     def num_in(self, state: SlotState) -> int:
         """Return how many slots are in ``state``."""

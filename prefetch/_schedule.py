@@ -47,14 +47,16 @@ class Schedule:
         ring: Where empty slots come from.
         order: How many batches there are in all.
         num_threads: How many readers share the work.
+        prefetch: Batches kept ahead of the consumer, also where more slots are free.
 
     Attributes:
         num_idle: Readers that wait on the ring's inbox.
         over: Whether no further slot is opened: a reader cannot work.
     """
 
-    def __init__(self, ring: Ring, order: Order, *, num_threads: int) -> None:
+    def __init__(self, ring: Ring, order: Order, *, num_threads: int, prefetch: int) -> None:
         self._ring = ring
+        self._prefetch = prefetch
         self._order = order
         self._num_threads = num_threads
         self._filling: list[Slot] = []
@@ -155,6 +157,8 @@ class Schedule:
 
     def _can_open(self) -> bool:
         if self._opening or self.over or self._failed >= 0 or not self._ring.num_free:
+            return False
+        if self._ring.num_ahead >= self._prefetch:
             return False
         last = self._order.num_batches
         return last is None or self._next_sequence < last

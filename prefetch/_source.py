@@ -11,7 +11,6 @@ and later ones raise FeedClosedError.
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
 from contextlib import ExitStack
@@ -20,13 +19,7 @@ from typing import TYPE_CHECKING, Self
 import lmdb
 
 from prefetch._database import Database
-from prefetch._errors import (
-    ConfigError,
-    ConfigFault,
-    CorruptDatabaseError,
-    EmptyDatabaseError,
-    FeedClosedError,
-)
+from prefetch._errors import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
 from prefetch._records import RecordReader, Records, Walker
 from prefetch._sequence import RecordSequence
 from prefetch._snapshot import Snapshot
@@ -37,8 +30,6 @@ if TYPE_CHECKING:
     from prefetch._database import IndexProgress
 
     Source = str | os.PathLike[str] | lmdb.Environment
-
-logger = logging.getLogger(__name__)
 
 __all__ = ["RecordReader", "RecordSource", "Records", "Walker"]
 
@@ -111,20 +102,23 @@ class RecordSource:
         """Return a reader, for any records; one a thread."""
         return RecordReader(self._databases, self._sequence)
 
-    def can_leave_walker(self) -> bool:
+    @property
+    def num_leaf_pages(self) -> int:
+        """Pages that the index has to look at."""
+        return sum(database.snapshot.meta.leaf_pages for database in self._databases)
+
+    def can_do_without_walker(self) -> bool:
         """Return whether readers serve successive records faster than a walker does.
 
-        That is so where they find them in a mapping of the file. The index that they need is built
-        by this call, which is best made when the database has been read once.
+        That is so where they find them in a mapping of the file. The index of every database is
+        built by this call, and its pages are checked with that.
+
+        Raises:
+            CorruptDatabaseError: The pages of a database contradict each other.
         """
-        if len(self._databases) > 1 or not self._databases[0].is_mapped:
-            return False
-        try:
-            self._databases[0].index()
-        except CorruptDatabaseError as error:
-            logger.warning("%s; reading goes on in key order, without the index", error)
-            return False
-        return True
+        for database in self._databases:
+            database.index()
+        return len(self._databases) == 1 and self._databases[0].is_mapped
 
     def describe(self, record: int) -> tuple[str, int, bytes | None]:
         """Return a record's database, its place there, and its key where an index knows it.

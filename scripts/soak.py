@@ -65,6 +65,7 @@ _HANG_S = 120.0
 _GROWTH_LIMIT_BYTES = 8 << 20
 _ROUNDS_FOR_MEMORY = 40
 _MOST_BATCHES = 100
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
 _ENDINGS = ("epochs", "break", "exception", "close", "close elsewhere", "drop", "async")
 _FAULTS = ("alloc_host", "alloc_device", "make_stream", "copy_to_device", "record", "wait")
 
@@ -349,6 +350,13 @@ def _anonymous_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
+def _give_memory_back_at_once() -> None:
+    """Have malloc keep little: what it holds of past rounds would look like a leak."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_THRESHOLD, 1 << 16)
+    libc.mallopt(_M_ARENA_MAX, 2)
+
+
 def _judge_memory(samples: Sequence[int]) -> dict[str, Any]:
     """Compare the second quarter of the rounds with the last: the first is for warming up."""
     quarter = len(samples) // 4
@@ -372,6 +380,7 @@ def soak(databases: Sequence[Database], *, seconds: float, seed: int) -> Summary
         seconds: How long, in seconds.
         seed: Decides about everything that is drawn.
     """
+    _give_memory_back_at_once()
     run = Soak(databases, seed=seed)
     began_s = time.monotonic()
     samples: list[int] = []
@@ -380,7 +389,7 @@ def soak(databases: Sequence[Database], *, seconds: float, seed: int) -> Summary
     print("soaking; Ctrl-C ends it", file=sys.stderr, flush=True)
     try:
         while time.monotonic() - began_s < seconds and not stopped.is_set():
-            faulthandler.dump_traceback_later(_HANG_S, exit=True)
+            faulthandler.dump_traceback_later(_HANG_S, exit=True, file=sys.__stderr__ or 2)
             run.run_round()
             samples.append(_anonymous_bytes())
     finally:

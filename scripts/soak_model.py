@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST_RECORDS = 600
 _MOST_BYTES = 8 << 20
 REMEMBERED_EPOCHS = 4
+_REMEMBERED_FEEDS = 200
 
 
 class MismatchError(AssertionError):
@@ -182,10 +183,13 @@ class Model:
             return
         deciding = ("seed", "shuffle", "rng", "phase", "transform")
         key = f"{database.name} {[options[name] for name in deciding]}"
-        seen = self._seen.get(key)
+        seen = self._seen.pop(key, None)
         if seen is None:
             shape = (REMEMBERED_EPOCHS, len(database.images))
-            seen = self._seen[key] = np.full(shape, -1, np.int64)
+            seen = np.full(shape, -1, np.int64)
+            if len(self._seen) == _REMEMBERED_FEEDS:
+                del self._seen[next(iter(self._seen))]
+        self._seen[key] = seen  # the latest is last
         checksum = zlib.crc32(sample.tobytes())
         if seen[place] not in {-1, checksum}:
             raise MismatchError(f"{where}: was served with other pixels before, {key}")

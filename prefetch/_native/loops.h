@@ -60,11 +60,15 @@ INLINE void line_from_bytes(const struct plane *plane, size_t row, bool has_imag
         return;
     }
     const size_t last = num - LANES;
-    for (size_t i = 0; i < last; i += LANES)
-        vector_from_bytes(plane, from + i, has_image ? mean_image + 4 * i : NULL,
-                          to + 4 * (mirrored ? last - i : i), mirrored);
-    vector_from_bytes(plane, from + last, has_image ? mean_image + 4 * last : NULL,
-                      to + 4 * (mirrored ? 0 : last), mirrored);
+    /* Forward in what is stored, not in what is loaded: 0.8 of the time for crops of 227 pixels. */
+    for (size_t place = 0; place < last; place += LANES) {
+        const size_t i = mirrored ? last - place : place;
+        vector_from_bytes(plane, from + i, has_image ? mean_image + 4 * i : NULL, to + 4 * place,
+                          mirrored);
+    }
+    const size_t i = mirrored ? 0 : last;
+    vector_from_bytes(plane, from + i, has_image ? mean_image + 4 * i : NULL, to + 4 * last,
+                      mirrored);
 }
 
 INLINE void lines_from_bytes(const struct plane *plane, bool has_image, bool mirrored)
@@ -96,7 +100,8 @@ INLINE void lines_from_floats(const struct plane *plane, size_t pixel_step)
         uint8_t *to = own.to + 4 * num * row;
         if (mean_image != NULL)
             mean_image += row * own.mean_step;
-        for (size_t i = 0; i < num; i++) {
+        for (size_t place = 0; place < num; place++) {
+            const size_t i = own.mirrored ? num - 1 - place : place;
             float value = load_wire_float(from + pixel_step * i);
             /* A stored NaN keeps every bit where there is nothing to compute. */
             if (mean_image != NULL)
@@ -105,7 +110,7 @@ INLINE void lines_from_floats(const struct plane *plane, size_t pixel_step)
                 value -= own.mean;
             if (own.multiplies)
                 value *= own.scale;
-            store_float(to + 4 * (own.mirrored ? num - 1 - i : i), value);
+            store_float(to + 4 * place, value);
         }
     }
 }

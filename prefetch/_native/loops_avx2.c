@@ -1,5 +1,6 @@
-/* The loops over pixels for x86-64 chips with AVX2 and F16C, which choose_loops() asks for at run time. AVX2
- * alone does not bring fused multiply-adds. AVX-512 is left out: the loops are bound by stores. */
+/* The loops over pixels for x86-64 chips with AVX2 and F16C, which choose_loops() asks for at run
+ * time. AVX2 alone does not bring fused multiply-adds. Wider vectors are left out: the loops are
+ * bound by their stores. */
 #include "kernels.h"
 
 #if HAS_AVX2_LOOPS

@@ -33,8 +33,8 @@ static PyObject *outcomes_as_list(const struct outcome *outcomes, Py_ssize_t num
     PyObject *list = PyList_New(num);
     for (Py_ssize_t i = 0; list != NULL && i < num; i++) {
         const struct fault *fault = &outcomes[i].fault;
-        PyObject *item = Py_BuildValue("(niN)", (Py_ssize_t)outcomes[i].position,
-                                       (int)fault->reason, numbers_as_tuple(fault));
+        PyObject *item = Py_BuildValue("(nlN)", (Py_ssize_t)outcomes[i].position,
+                                       (long)fault->reason, numbers_as_tuple(fault));
         if (item == NULL || PyList_SetItem(list, i, item) < 0)
             Py_CLEAR(list);
     }

@@ -2,7 +2,8 @@
 
 SPDL brings no reader of LMDBs and no crop or mirror into a batch of one's own, so a stage of the
 pipeline fills a whole batch with NumPy; batches are handed out in order and their memory is used
-again. Of JPEG files either SPDL's decoder (FFmpeg) makes BGR, or simplejpeg.
+again. Of JPEG files either SPDL's decoder makes BGR, where the system has FFmpeg's libraries, or
+simplejpeg.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 from spdl.pipeline import PipelineBuilder
 
@@ -27,13 +29,16 @@ if TYPE_CHECKING:
 
 
 def candidates(work: Work, *, num_cores: int) -> list[Settings]:
-    """Return one thread and as many as cores, with each decoder."""
+    """Return one thread and as many as cores, with each decoder that works here."""
+    decoders: list[Settings] = [{}]
+    if work.encoded:
+        decoders = [{"decoder": "simplejpeg"}]
+        if _finds_ffmpeg():
+            decoders.append({"decoder": "spdl.io"})
     return [
         {"concurrency": threads, **decoder}
         for threads in sorted({1, num_cores})
-        for decoder in (
-            [{"decoder": "simplejpeg"}, {"decoder": "spdl.io"}] if work.encoded else [{}]
-        )
+        for decoder in decoders
     ]
 
 
@@ -57,16 +62,28 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
         .add_source(itertools.count())
         .pipe(fill, concurrency=concurrency, output_order="input")
         .add_sink(PREFETCH)
-        .build(num_threads=concurrency, use_thread_output_queue=True)
+        .build(num_threads=concurrency, max_failures=0, use_thread_output_queue=True)
     )
     with pipeline.auto_stop():
         yield iter(pipeline)
 
 
-def _decode_spdl(file: memoryview, _: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _finds_ffmpeg() -> bool:
+    """Return whether SPDL's decoder finds FFmpeg's libraries, which come with the system."""
+    import spdl.io  # noqa: PLC0415 - as below
+
+    try:
+        spdl.io.demux_config()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _decode_spdl(file: memoryview, buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     import spdl.io  # noqa: PLC0415 - loads FFmpeg, which is not wanted where it is not used
 
     packets = spdl.io.demux_image(bytes(file))
-    frames = spdl.io.decode_packets(packets, filter_desc="format=pix_fmts=bgr24")
-    pixels: npt.NDArray[np.uint8] = spdl.io.to_numpy(spdl.io.convert_frames(frames))
-    return pixels
+    frames = spdl.io.decode_packets(packets, filter_desc="format=pix_fmts=rgb24")
+    pixels = spdl.io.to_numpy(spdl.io.convert_frames(frames))
+    cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR, dst=buffer)  # SPDL refuses to convert to BGR itself
+    return buffer

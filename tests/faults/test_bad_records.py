@@ -176,7 +176,7 @@ def test_nothing_but_bad_records_is_an_error_and_no_endless_search(tmp_path: Pat
     source = _with_bad(tmp_path / "db", dict.fromkeys(range(12), b"\xff"))
     with (
         prefetch.open({"source": source, "batch_size": 4, "on_bad_record": "skip"}) as feed,
-        pytest.raises(prefetch.TooManyBadRecordsError, match="12 bad records"),
+        pytest.raises(prefetch.TooManyBadRecordsError, match="all 12 records are bad"),
     ):
         next(iter(feed))
 

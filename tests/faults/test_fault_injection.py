@@ -220,9 +220,10 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     if effect == "walk of a second database":
         more = {"source": [source, source]}
     options = {**_options(source, threads), **more}
-    feed = prefetch.open(options)
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", -1)  # walk the first epoch
+        feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
     assert nth.calls >= number

@@ -5,8 +5,10 @@ What can only be seen from outside runs in a process of its own, with a deadline
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +20,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import prefetch
-from prefetch._ring import Ring
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -133,29 +134,21 @@ def test_closing_from_another_thread_wakes_a_waiting_consumer(source: Path) -> N
         assert len(outcome) == 1
 
 
-@pytest.mark.parametrize("swallower", ["a reader", "stats"])
-def test_a_wake_up_to_stop_that_somebody_else_takes_in_reaches_every_reader(
-    source: Path, monkeypatch: pytest.MonkeyPatch, swallower: str
+def test_wake_ups_to_stop_that_somebody_else_takes_in_reach_every_reader(
+    source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = prefetch.open({"source": source, "threads": 4})
     next(iter(feed)).release()
     prefetcher = feed._prefetcher
     while prefetcher._schedule.num_idle < 4:
         threading.Event().wait(0.001)
-    real = Ring.collect
-    stopped = threading.Event()
+    real = prefetcher.request_stop
 
-    def collect(ring: Ring) -> None:
-        if not stopped.is_set():
-            stopped.set()
-            prefetcher.request_stop()  # its wake-ups come just before they are taken in
-        real(ring)
+    def stop_and_lose_the_wake_ups() -> None:
+        real()
+        feed.stats()  # takes in whatever is in the readers' queue
 
-    monkeypatch.setattr(Ring, "collect", collect)
-    if swallower == "stats":
-        feed.stats()
-    else:
-        prefetcher._ring.inbox.put(None)
+    monkeypatch.setattr(prefetcher, "request_stop", stop_and_lose_the_wake_ups)
     closer = threading.Thread(target=feed.close, daemon=True)
     closer.start()
     closer.join(timeout=DEADLINE_S / 4)
@@ -320,3 +313,15 @@ def test_a_closed_feed_still_answers_questions(source: Path, finder: str) -> Non
     next(iter(feed))
     feed.close()
     assert FINDERS[finder](feed) is not None
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_feed_refuses_to_be_copied_and_lives_on(
+    source: Path, duplicate: Callable[[object], object]
+) -> None:
+    with prefetch.open({"source": source, "batch_size": 8}) as feed:
+        iterator = iter(feed)
+        next(iterator)
+        with pytest.raises(TypeError, match="open another one"):
+            duplicate(feed)
+        assert next(iterator).number == 1

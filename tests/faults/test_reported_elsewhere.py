@@ -290,12 +290,35 @@ def test_a_source_beside_a_moved_configuration_is_found(tmp_path: Path) -> None:
 # More than INT_MAX: caffe 3084, 5822 -------------------------------------------------------------
 
 
-def test_a_batch_larger_than_any_memory_is_refused_and_not_overflowed(tmp_path: Path) -> None:
+def test_a_ring_larger_than_the_machines_memory_is_refused_before_it_is_allocated(
+    tmp_path: Path,
+) -> None:
     source = write_database(tmp_path / "db", _raw(_images(2, (3, 64, 64))))
+    options = {"source": source, "last_batch": "wrap", "threads": 1}
     with (
-        prefetch.open(
-            {"source": source, "batch_size": 2**45, "last_batch": "wrap", "threads": 1}
-        ) as feed,
-        pytest.raises(MemoryError),
+        prefetch.open(options, batch_size=2**24) as feed,
+        pytest.raises(prefetch.RingTooLargeError, match=f"{5 * 2**24 * 3 * 64 * 64 * 4} bytes"),
     ):
         next(iter(feed))
+    with pytest.raises(prefetch.ConfigError, match="batch_size"):
+        prefetch.open(options, batch_size=2**45)
+
+
+def test_a_rank_without_any_record_is_refused_at_once(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(3))
+    shard = {"rank": 1, "world_size": 4, "policy": "drop"}
+    with pytest.raises(prefetch.ConfigError, match="none of the 3 records"):
+        prefetch.open({"source": source, "last_batch": "wrap", "shard": shard})
+
+
+def test_a_damaged_leaf_page_is_an_error_in_key_order_too(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(600, (1, 6, 6)))
+    whole = (source / "data.mdb").read_bytes()
+    for page in (3, 5, 8):
+        damaged = whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :]
+        (source / "data.mdb").write_bytes(damaged)
+        with (
+            prefetch.open({"source": source}) as feed,
+            pytest.raises(prefetch.CorruptDatabaseError),
+        ):
+            list(feed)

@@ -26,7 +26,7 @@ _PUBLIC = {
         DatabaseChangedError DatabaseInUseError DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
         FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError
-        SourceError StaleIteratorError StateError TooManyBadRecordsError UnsupportedSourceError open
+        RingTooLargeError SourceError StaleIteratorError StateError TooManyBadRecordsError UnsupportedSourceError open
         open_prototxt
     """,
     "prefetch.caffe": """

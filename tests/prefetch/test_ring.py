@@ -32,7 +32,7 @@ class Bench:
         self.device = device or open_device("cpu")
         self.order = Order(40, 4)
         self.ring = Ring(self.device, num_slots)
-        self.schedule = Schedule(self.ring, self.order, num_threads=num_threads)
+        self.schedule = Schedule(self.ring, self.order, num_threads=num_threads, prefetch=num_slots)
         self.delivery = Delivery(
             self.ring,
             self.schedule,

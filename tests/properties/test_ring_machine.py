@@ -144,9 +144,13 @@ class SteppedDevice(SimulatedDevice):
     def alloc_device(self, nbytes: int) -> DeviceBuffer:
         address, owner = next(self._addresses), _Allocation()
         self.blocks[address] = np.full(nbytes, 0xCB, np.uint8)
-        weakref.finalize(owner, self.blocks.pop, address).atexit = False
+        weakref.finalize(owner, self._free, address).atexit = False
         device: Any = self
         return DeviceBuffer(address, nbytes, device=device, owner=owner)
+
+    def _free(self, address: int) -> None:
+        self.run_all()  # cudaFree waits for the device
+        del self.blocks[address]
 
     def make_stream(self, name: str = "") -> SteppedStream:  # type: ignore[override]
         self.streams.append(SteppedStream(self, next(self._handles), name))
@@ -344,6 +348,8 @@ class RingMachine(RuleBasedStateMachine):
         self.turns: list[Turn] = []
         with ExitStack() as stack:
             stack.enter_context(mock.patch("prefetch._ring.SimpleQueue", Inbox))
+            # The first epoch is walked, as if the index took a while.
+            stack.enter_context(mock.patch("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", -1))
             self.feed = prefetch.open(
                 {
                     "source": self.source,
