@@ -1,5 +1,5 @@
-/* What Python hands over: arrays as buffers, checked, and a Recipe. Whoever answers false has raised
- * a Python exception and holds nothing. */
+/* What Python hands over: arrays as buffers, checked, and a Recipe. Whoever answers false has
+ * raised a Python exception and holds nothing. */
 #ifndef RINGFEED_ARGUMENTS_H
 #define RINGFEED_ARGUMENTS_H
 

@@ -4,8 +4,9 @@
  * what is checked in which order, and why, stands there. Here it is only done without the GIL.
  *
  * Rules of all files:
- * - A record's bytes are hostile, and another process may be writing them: every length is compared
- *   with what is left before it is used, and nothing is read twice to be trusted the second time.
+ * - A record's bytes are hostile, and another process may be writing them: every length is
+ *   compared with what is left before it is used, and nothing is read twice to be trusted the
+ *   second time.
  * - Arrays of the caller are byte pointers, loaded and stored by memcpy: nothing is assumed of their
  *   alignment. Compilers make single instructions of it.
  * - Floats are float32 with a rounding after each operation. Contraction into fused multiply-adds

@@ -1,8 +1,8 @@
-/* Rows whose lines have to be arranged: other layouts, other types than float32, mirrored bytes. Each
- * line passes over a bench that stays in the core's cache. */
+/* Rows whose lines have to be arranged: other layouts, other types than float32, mirrored bytes.
+ * Each line passes over a bench that stays in the core's cache. */
 #include "window.h"
 
-/* Pixels of a line that are in work at once: their floats are 4 kB of the 32 kB of a core's cache. */
+/* Pixels of a line that are in work at once: their floats are 4 kB of a core's cache of 32 kB. */
 #define LINE 1024
 
 struct bench {

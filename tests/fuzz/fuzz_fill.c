@@ -1,5 +1,5 @@
-/* Fuzzes the kernels without Python: any bytes are a record, under a number of recipes, and a mapped
- * file of small pages.
+/* Fuzzes the kernels without Python: any bytes are a record, under a number of recipes, and a
+ * mapped file of small pages.
  *
  * With clang's libFuzzer:  clang -fsanitize=fuzzer,address,undefined -DWITH_LIBFUZZER ...
  * Without:                 gcc -fsanitize=address,undefined ... ; fuzz_fill SECONDS SEED CORPUS...

@@ -96,6 +96,7 @@ def test_a_loader_that_breaks_down_is_named_and_the_others_go_on(
     assert ["ringfeed, 1 thread"] == [one["name"] for one in report["works"][0]["loaders"]]
 
 
+@pytest.mark.timeout(600)  # each setting of each peer starts a process that imports it
 def test_every_installed_loader_delivers_the_work(tmp_path: Path) -> None:
     effort = contest.Effort(rounds=1, seconds=0.01)
     database = databases.make_database(tmp_path, _SMALL, 256)

@@ -26,8 +26,8 @@ _PUBLIC = {
         DatabaseChangedError DatabaseInUseError DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
         FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError
-        RingTooLargeError SourceError StaleIteratorError StateError TooManyBadRecordsError UnsupportedSourceError open
-        open_prototxt
+        RingTooLargeError SourceError StaleIteratorError StateError TooManyBadRecordsError
+        UnsupportedSourceError open open_prototxt
     """,
     "prefetch.caffe": """
         BlobProto BlobProtoVector BlobShape DataParameter Datum ImageDataParameter LayerParameter
