@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+settings.register_profile("ringfeed", deadline=None)  # a shared machine may stand still for a while
+settings.load_profile("ringfeed")
 
 
 def _open_files() -> set[str]:

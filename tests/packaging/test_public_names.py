@@ -27,7 +27,7 @@ _PUBLIC = {
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
         FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError
         RingTooLargeError SourceError StaleIteratorError StateError TooManyBadRecordsError
-        UnsupportedSourceError open open_prototxt
+        UnsupportedSourceError kernels_available open open_prototxt
     """,
     "prefetch.caffe": """
         BlobProto BlobProtoVector BlobShape DataParameter Datum ImageDataParameter LayerParameter

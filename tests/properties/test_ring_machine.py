@@ -15,7 +15,6 @@ import random
 import weakref
 from collections import deque
 from contextlib import ExitStack
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -102,17 +101,16 @@ class SteppedStream:
     def wait(self, event: HostEvent) -> None:
         self.give(event)
 
+    def can_step(self) -> bool:
+        first = self._queue[0] if self._queue else None
+        return first.done() if isinstance(first, HostEvent) else first is not None
+
     def step(self) -> bool:
         """Run the first command; return whether that was possible."""
-        if not self._queue:
+        if not self.can_step():
             return False
-        command = self._queue[0]
-        if isinstance(command, HostEvent):
-            if not command.done():
-                return False
-            self._queue.popleft()
-        else:
-            self._queue.popleft()
+        command = self._queue.popleft()
+        if not isinstance(command, HostEvent):
             command()
         return True
 
@@ -240,7 +238,7 @@ class SteppedReader(Reader):
             yield
             failure: BaseException | None = None
             try:
-                self._machine.meet_fault(part.slot.sequence, part.start)
+                self._machine.meet_fault(part.slot.sequence, "filling", part.start)
                 filler.fill(part)
             except BaseException as error:  # noqa: BLE001 - as Reader
                 failure = error
@@ -261,7 +259,7 @@ class SteppedReader(Reader):
         try:
             prefetcher.plan_into(slot)
             yield
-            self._machine.meet_fault(slot.sequence, 0)
+            self._machine.meet_fault(slot.sequence, "opening")
             slot.shape(
                 filler.first_shape(slot),
                 dtype=self._assembly.transform.dtype,
@@ -299,6 +297,24 @@ class SteppedNews:
         return True
 
 
+class Read:
+    """A read of a batch on the consumer's stream.
+
+    Attributes:
+        records: What it must find.
+        bytes: What it finds, once it has run.
+        has_run: Whether it has.
+    """
+
+    def __init__(self, records: list[int], nbytes: int) -> None:
+        self.records = records
+        self.bytes = np.zeros(nbytes, np.uint8)
+        self.has_run = False
+
+    def done(self) -> None:
+        self.has_run = True
+
+
 class InjectedError(Exception):
     """A fault of the machine's own."""
 
@@ -334,12 +350,12 @@ class RingMachine(RuleBasedStateMachine):
         self.rng = random.Random(0)
         self.stamps = itertools.count(1)
         self.held: list[tuple[Any, npt.NDArray[Any], float]] = []
-        self.seen: list[tuple[npt.NDArray[np.uint8], list[int]]] = []
+        self.reads: list[Read] = []
         self.start()
 
     def start(self) -> None:
         """Open a feed and put stepped readers, a stepped queue and a stepped wait into it."""
-        self.faults = 0
+        self.faults: dict[int, str] = {}
         self.failed: dict[int, tuple[int, InjectedError]] = {}
         self.errors: list[InjectedError] = []
         self.serving = self.epoch = 0
@@ -389,7 +405,7 @@ class RingMachine(RuleBasedStateMachine):
         ring.collect()  # what has come back drains until the streams have passed once more
         self.let_copies_pass()
         ring.collect()
-        self.check_seen()
+        self.check_reads()
         assert {SlotState.FREE} == {slot.state for slot in ring.slots}
         assert len(ring.slots) == ring.num_free
         assert [] == self.prefetcher._schedule._filling
@@ -422,16 +438,16 @@ class RingMachine(RuleBasedStateMachine):
         if self.device is not None:
             for _ in range(steps):
                 self.device.step(rng)
-            self.check_seen()
+            self.check_reads()
 
-    @rule()
-    def something_will_fail(self) -> None:
-        self.faults += 1
+    @rule(ahead=st.integers(0, 4), stage=st.sampled_from(["opening", "filling"]))
+    def a_batch_will_fail(self, ahead: int, stage: str) -> None:
+        """If it is not read yet."""
+        self.faults[self.serving + ahead] = stage
 
-    def meet_fault(self, sequence: int, position: int) -> None:
+    def meet_fault(self, sequence: int, stage: str, position: int = 0) -> None:
         """Raise if a fault is due, and note where."""
-        if self.faults and self.rng.random() < 0.5:
-            self.faults -= 1
+        if self.faults.get(sequence) == stage:
             error = InjectedError(f"batch {sequence}, place {position}")
             self.errors.append(error)
             if sequence not in self.failed or position < self.failed[sequence][0]:
@@ -439,14 +455,14 @@ class RingMachine(RuleBasedStateMachine):
             raise error
 
     def step_somebody(self) -> bool:
-        """Let a reader or a stream go on; return whether one could."""
+        """Let a reader or a stream go on, the consumer's only for want of others."""
         able: list[Callable[[], object]] = [one.step for one in self.readers if one.can_step()]
-        if self.device is not None and self.rng.random() < 0.3:
-            able.append(partial(self.device.step, self.rng))
+        if self.device is not None:
+            able += [stream.step for stream in self.device.streams[1:] if stream.can_step()]
         if able:
             self.rng.choice(able)()
             return True
-        return self.device is not None and self.device.step(self.rng)
+        return self.device is not None and self.device.step()
 
     def let_copies_pass(self) -> HostEvent | None:
         """Run all that is queued; return an event that has passed, None if nothing was."""
@@ -469,7 +485,24 @@ class RingMachine(RuleBasedStateMachine):
         if not self.turns:
             self.begin_a_loop()
         self.rng = random.Random(seed)
-        turn = self.turns[which % len(self.turns)]
+        self.take(self.turns[which % len(self.turns)], keep)
+
+    @rule(seed=st.integers(0, 2**16), count=st.integers(2, 6))
+    def go_on_with_the_loop(self, seed: int, count: int) -> None:
+        self.rng = random.Random(seed)
+        for _ in range(count):
+            if self.turns:
+                self.take(self.turns[-1], "")
+
+    @rule(seed=st.integers(0, 2**16), steps=st.integers(10, 60))
+    def everybody_goes_on(self, seed: int, steps: int) -> None:
+        """Readers ahead of the consumer, who does something else meanwhile."""
+        self.rng = random.Random(seed)
+        for _ in range(steps):
+            self.step_somebody()
+
+    def take(self, turn: Turn, keep: str) -> None:
+        """Ask an iterator, and compare what comes with the model."""
         expected = self.expect(turn)
         if expected is not None:
             with pytest.raises(expected):
@@ -492,10 +525,10 @@ class RingMachine(RuleBasedStateMachine):
             handed = batch.data.gpu_data()
             # A kernel knows an address only, and keeps nothing alive.
             bare = DeviceBuffer(handed.ptr, handed.nbytes, device=handed.device)
-            seen = np.zeros(handed.nbytes, np.uint8)
-            self.device.copy_to_host(seen, bare, stream=self.device.null)
-            self.seen.append((seen, records))
-            self.device.null.give(partial(setattr, self, "num_read", len(self.seen)))
+            read = Read(records, handed.nbytes)
+            self.device.copy_to_host(read.bytes, bare, stream=self.device.null)
+            self.device.null.give(read.done)
+            self.reads.append(read)
         elif keep:
             array[:] = -next(self.stamps)  # nobody else may write here, and nobody read this
         if keep:
@@ -563,7 +596,6 @@ class RingMachine(RuleBasedStateMachine):
         """Let others go on until a batch is ready, if they can without being asked for it."""
         while sequence not in self.prefetcher._delivery._ready and self.step_somebody():
             pass
-        self.faults = 0  # what has not failed by now shall not
 
     def records(self, sequence: int) -> list[int]:
         """Return the records of a batch."""
@@ -610,12 +642,13 @@ class RingMachine(RuleBasedStateMachine):
             assert not schedule._can_open(), self.describe()
             assert not [slot for slot in schedule._filling if slot.next_part < slot.num_parts]
 
-    def check_seen(self) -> None:
+    def check_reads(self) -> None:
         """Compare what the consumer's stream has read with what was handed to it."""
-        done, self.num_read = getattr(self, "num_read", 0), 0
-        for seen, records in self.seen[:done]:
-            assert (seen.view(np.float32).reshape(-1, *SHAPE).T == records).all()
-        del self.seen[:done]
+        for read in self.reads:
+            if read.has_run:
+                found = read.bytes.view(np.float32).reshape(-1, *SHAPE)
+                assert (found.T == read.records).all(), read.records
+        self.reads = [read for read in self.reads if not read.has_run]
 
 
 @pytest.mark.filterwarnings("ignore:.*has no batch at all:prefetch.PrefetchWarning")
