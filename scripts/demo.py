@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lmdb
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -226,6 +227,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except (memory.SyncedMemoryError, prefetch.PrefetchError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except (OSError, lmdb.Error) as error:
+        print(
+            f"The digits cannot be written to {options.data}: {error}. "
+            f"Free some space, or name another folder with --data.",
+            file=sys.stderr,
+        )
         return 2
 
 
