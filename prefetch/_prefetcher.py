@@ -440,11 +440,11 @@ class Prefetcher:
     def abandon(self) -> None:
         """Stop as `request_stop` does, for a finalizer of the only one who could still ask.
 
-        Where no reader was started to do it later, what they would share is given back here: nobody
-        else can hold the lock then.
+        Where no reader runs that could do it later, what they would share is given back here:
+        nobody else can hold the lock then.
         """
         self.request_stop()
-        if not self._readers:
+        if not self._num_running:
             self._clean_up()
 
     def close(self) -> None:

@@ -75,12 +75,8 @@ class Reader(threading.Thread):
         if part is None:
             return
         self.doing = f"filling places {part.start} to {part.stop - 1} of slot {part.slot.number}"
-        failure: BaseException | None = None
-        try:
-            filler.fill(part)
-        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            failure = error
-        if self._prefetcher.part_done(part, failure):
+        # The error is in no variable here: its traceback would keep itself and its batch alive.
+        if self._prefetcher.part_done(part, _failure_of(lambda: filler.fill(part))):
             self._upload(part.slot, stream)
 
     def _open(self, slot: Slot, filler: Filler) -> Part | None:
@@ -103,9 +99,13 @@ class Reader(threading.Thread):
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None
         self.doing = f"pushing slot {slot.number}"
-        failure: BaseException | None = None
-        try:
-            slot.push(stream)
-        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            failure = error
-        self._prefetcher.publish(slot, failure)
+        self._prefetcher.publish(slot, _failure_of(lambda: slot.push(stream)))
+
+
+def _failure_of(step: Callable[[], object]) -> BaseException | None:
+    """Do something; return what went wrong, which is raised again in the batch's turn."""
+    try:
+        step()
+    except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
+        return error
+    return None
