@@ -2,7 +2,7 @@
 
 Its reader gives the bytes of a record; DALI decodes, crops, mirrors and normalises them in its own
 threads. Nothing of it is Python while it runs. The executor is the one that DALI itself takes where
-there is no GPU; the dynamic one was tried and was no faster at any work.
+there is no GPU; the dynamic one was tried, without a clear gain.
 """
 
 from __future__ import annotations
