@@ -86,6 +86,7 @@ def test_the_schema_knows_what_the_models_know() -> None:
     assert schema["properties"]["batch_size"] == {
         "default": 64,
         "description": "Records in a batch, 1 or more.",
+        "maximum": 2**24,
         "minimum": 1,
         "type": "integer",
     }
