@@ -19,7 +19,7 @@ unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PI
 .PHONY: help
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
-	  while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	  while IFS='|' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: venv ## train a network on 1,797 real digit scans, fed from an LMDB
@@ -28,6 +28,15 @@ demo: venv ## train a network on 1,797 real digit scans, fed from an LMDB
 .PHONY: test
 test: venv ## run the tests
 	@$(RUN) -m pytest $(ARGS)
+
+# An environment of its own: CuPy, and Cython to build one module of it against the fake. The first
+# run fetches CuPy's sources and takes minutes; the build is kept in build/fakecuda.
+.PHONY: test-fakecuda
+test-fakecuda: ## run the CUDA device's tests on a fake CUDA device
+	@$(MAKE) venv VENV=.venv-fakecuda
+	@.venv-fakecuda/bin/python -m pip install --quiet 'cupy-cuda13x==14.2.0' 'Cython==3.2.4'
+	@PYTHONPATH=tests/fakecuda/py .venv-fakecuda/bin/python -m pytest -p fakecuda \
+	  tests/gpu tests/memory tests/fakecuda $(ARGS)
 
 .PHONY: benchmark
 benchmark: venv ## measure images/s, CPU time per image and waiting on this machine
