@@ -25,7 +25,6 @@ import sys
 import threading
 import time
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING
 
 from prefetch._delivery import Claim, Delivery, hand_over
@@ -41,7 +40,6 @@ from prefetch._stats import FeedStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memory import Event
     from prefetch._assembly import Assembly
     from prefetch._batch import Batch
     from prefetch._source import Walker
@@ -226,28 +224,12 @@ class Prefetcher:
             Exception: What went wrong in the claim's next batch, as it happened.
         """
         self._start()
-        while True:
-            try:
-                return self._hand_over(self._wait_for(claim))
-            except BatchesHeldError:
-                event = self._copy_in_flight()
-                if event is None:
-                    break
-                passed = threading.Event()
-                event.notify(passed.set)
-                passed.wait()
-        gc.collect()  # a reference cycle may be all that holds them
-        return self._hand_over(self._wait_for(claim))
-
-    def _copy_in_flight(self) -> Event | None:
-        """Return the event of a copy to the device: it holds its batch, as the consumer may not."""
-        with self._lock:
-            leased = [slot for slot in self._ring.slots if slot.state is SlotState.LEASED]
-            for slot in sorted(leased, key=lambda slot: slot.leased_as):
-                for event in slot.events:
-                    if not event.done():
-                        return event
-        return None
+        try:
+            slot = self._wait_for(claim)
+        except BatchesHeldError:
+            gc.collect()  # a reference cycle may be all that holds them
+            slot = self._wait_for(claim)
+        return self._hand_over(slot)
 
     def _hand_over(self, slot: Slot) -> Batch:
         """Make the batch of a slot just taken; where that fails, the consumer has not taken it."""
@@ -281,18 +263,12 @@ class Prefetcher:
         A wait that is cancelled takes no batch.
         """
         self._start()
-        while True:
-            try:
-                return self._hand_over(await self._wait_for_async(claim))
-            except BatchesHeldError:
-                event = self._copy_in_flight()
-                if event is None:
-                    break
-                passed = asyncio.get_running_loop().create_future()
-                event.notify(partial(_resolve_soon, passed))
-                await passed
-        gc.collect()
-        return self._hand_over(await self._wait_for_async(claim))
+        try:
+            slot = await self._wait_for_async(claim)
+        except BatchesHeldError:
+            gc.collect()
+            slot = await self._wait_for_async(claim)
+        return self._hand_over(slot)
 
     async def _wait_for_async(self, claim: Claim) -> Slot:
         began: float | None = None
