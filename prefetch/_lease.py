@@ -8,13 +8,16 @@ Invariants:
 
 * The base of every exported host array is a `HostExport`, which is no ndarray. NumPy collapses
   chains of ndarray bases, so a finalizer on the array handed out would fire while its slices live.
-* `Lease.__del__` may run inside garbage collection, on a thread that holds any lock. It therefore
-  takes none and makes no device call: it puts the slot on a SimpleQueue, whose put is reentrant.
+* The end of a lease may come inside garbage collection, on a thread that holds any lock. What is
+  called then takes none and makes no device call: it is a SimpleQueue's put, which is reentrant.
+* It is called by a weak reference and not by a ``__del__`` in Python: an exception in that, and
+  Ctrl-C is one that may come anywhere in Python code, would be printed and lost.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -28,20 +31,44 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """The hold of one batch on its slot; puts the slot on ``returns`` when it is collected."""
+    """The hold of one batch on its slot."""
 
-    __slots__ = ("__weakref__", "_returns", "_slot")
+    __slots__ = ("__weakref__", "_slot")
 
-    def __init__(self, slot: Slot, returns: SimpleQueue[Any]) -> None:
+    def __init__(self, slot: Slot) -> None:
         self._slot = slot
-        self._returns = returns
 
     def note_use(self, stream: Stream) -> None:
         """Remember that work on ``stream`` may use the slot's device memory."""
         self._slot.note_use(stream)
 
-    def __del__(self) -> None:
-        self._returns.put(self._slot)
+
+class LeaseEnd(weakref.ref[Lease]):
+    """What arrives on the queue of returns when the last reference to a lease is gone.
+
+    It must be kept until then.
+
+    Args:
+        lease: The lease.
+        returns: The queue.
+        slot: The lease's slot.
+
+    Attributes:
+        slot: The lease's slot.
+    """
+
+    __slots__ = ("slot",)
+
+    slot: Slot
+
+    def __new__(cls, lease: Lease, returns: SimpleQueue[Any], slot: Slot) -> Self:
+        """Make the reference."""
+        end = super().__new__(cls, lease, returns.put)
+        end.slot = slot
+        return end
+
+    def __init__(self, lease: Lease, returns: SimpleQueue[Any], slot: Slot) -> None:
+        """Take what ``__new__`` has seen to."""
 
 
 class HostExport:

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from memory import ClosedError
+from prefetch._lease import LeaseEnd
 from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class _EventPassed:
     slot: Slot
 
 
-Arrival: TypeAlias = "Slot | _EventPassed | None"
+Arrival: TypeAlias = "LeaseEnd | Slot | _EventPassed | None"
 
 
 _AHEAD = frozenset({SlotState.FILLING, SlotState.UPLOADING, SlotState.READY})
@@ -98,7 +99,9 @@ class Ring:
 
     def accept(self, arrival: Arrival) -> None:
         """Take in one arrival."""
-        if isinstance(arrival, Slot):
+        if isinstance(arrival, LeaseEnd):
+            self._drain(arrival.slot)
+        elif isinstance(arrival, Slot):
             self._drain(arrival)
         elif isinstance(arrival, _EventPassed):
             arrival.slot.num_pending -= 1

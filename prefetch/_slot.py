@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from memory import Blob
-from prefetch._lease import DeviceHold, Lease, export_array
+from prefetch._lease import DeviceHold, Lease, LeaseEnd, export_array
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -131,6 +131,7 @@ class Slot:
         self.streams: list[Stream] = []
         self.events: list[Event] = []
         self.num_pending = 0
+        self._lease_end: LeaseEnd | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -196,7 +197,8 @@ class Slot:
         self.words = words
         self.records = records
         self.indices = planned.records.copy()
-        self.lease = Lease(self, self._returns)
+        self.lease = Lease(self)
+        self._lease_end = LeaseEnd(self.lease, self._returns, self)
 
     def shape(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +18,7 @@ from prefetch.testing import fingerprinted_images, write_database
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import FrameType
 
 
 @pytest.fixture
@@ -214,3 +216,22 @@ def test_a_device_batch_stays_valid_while_its_device_buffer_is_held(source: Path
         assert expected.view(np.float32)[:192].tolist() == [0.0] * 192
     del iterator, feed, buffer
     device.close()
+
+
+def test_no_python_code_runs_when_a_batch_is_dropped(source: Path) -> None:
+    # Ctrl-C raises between two steps of Python code; in a finalizer that would be lost.
+    called: list[str] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_name)
+
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        batch = next(iter(feed))
+        array = batch.data.numpy()
+        sys.setprofile(trace)
+        del batch
+        del array
+        sys.setprofile(None)
+        assert feed.stats().slots_leased == 0
+    assert called == []

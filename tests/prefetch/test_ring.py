@@ -13,6 +13,7 @@ from memory.testing import hold
 from prefetch import BatchesHeldError
 from prefetch._bad_records import BadRecords
 from prefetch._delivery import Claim, Delivery, EndOfEpoch, hand_over
+from prefetch._lease import LeaseEnd
 from prefetch._order import Order
 from prefetch._ring import Ring
 from prefetch._schedule import Opening, Part, Schedule
@@ -160,7 +161,9 @@ def test_an_idle_reader_is_woken_by_a_finalizer() -> None:
     cycle.append(cycle)
     del batch, cycle
     gc.collect()
-    assert bench.ring.inbox.get_nowait() is bench.ring.slots[0]
+    arrival = bench.ring.inbox.get_nowait()
+    assert isinstance(arrival, LeaseEnd)
+    assert arrival.slot is bench.ring.slots[0]
 
 
 def test_whoever_makes_work_wakes_as_many_idle_readers_as_there_is_work_for() -> None:
