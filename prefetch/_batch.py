@@ -64,8 +64,8 @@ class Batch:
     Attributes:
         epoch: Epoch of its first record, counted from 0.
         number: Number of the batch in its epoch, counted from 0.
-        indices: (N,) int64 indices of the records in the source, owned by the batch. A record that
-            stands in for a bad one is named here.
+        indices: (N,) int64 indices of the records in the source, counted from the start of
+            ``subset``, owned by the batch. A record that stands in for a bad one is named here.
 
     Example:
         >>> import prefetch, prefetch.testing
