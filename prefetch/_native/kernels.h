@@ -180,6 +180,27 @@ struct loops {
 extern const struct loops baseline_loops;
 extern const struct loops avx2_loops;
 
+/* Ask for bytes before they are needed. The address need not be one: nothing is read. */
+static inline void ask_for(uintptr_t from, size_t size)
+{
+#if defined(__GNUC__)
+    for (size_t at = 0; at < size; at += 64)
+        __builtin_prefetch((const void *)(from + at));
+#else
+    (void)from;
+    (void)size;
+#endif
+}
+
+/* Ask for a line some lines further on, which may lie past the plane's end: there the next plane
+ * begins. Hardware that looks ahead loses its thread at the end of each memory page, every 16 lines
+ * of 256 pixels (crops of 227 take 0.78 of the time). Short lines come by themselves. */
+static inline void look_further(const uint8_t *line, size_t line_step, size_t num_bytes)
+{
+    if (num_bytes >= 64)
+        ask_for((uintptr_t)line + 8 * line_step, num_bytes);
+}
+
 static inline uint32_t either(bool condition, uint32_t yes, uint32_t no)
 {
     const uint32_t mask = 0 - (uint32_t)condition;

@@ -127,6 +127,17 @@ static void fill_floats(const struct image *image, const struct window *window,
     }
 }
 
+/* Ask for the same segment of a later line: of every plane, or of the pixels side by side. */
+static void look_ahead(const struct image *image, const struct window *window,
+                       const struct segment *segment)
+{
+    const size_t num_channels = (size_t)image->shape.channels;
+    const bool is_planar = image->channel_step > image->pixel_step;
+    for (size_t stored = 0; stored < (is_planar ? num_channels : 1); stored++)
+        look_further(place_of(image, window, segment->row, segment->column, stored),
+                     image->row_step, segment->num * image->pixel_step);
+}
+
 void fill_lines(const struct image *image, const struct window *window,
                 const struct recipe *recipe, enum element element, uint8_t *row)
 {
@@ -138,6 +149,7 @@ void fill_lines(const struct image *image, const struct window *window,
             struct segment segment = {.row = y, .column = x, .num = left < LINE ? left : LINE};
             segment.place =
                 y * window->num_columns + (window->mirrored ? left - segment.num : x);
+            look_ahead(image, window, &segment);
             if (!image->is_float && image->pixel_step == 3)
                 loops->split_three(place_of(image, window, y, x, 0), segment.num, bench.bytes[0],
                                    bench.bytes[1], bench.bytes[2]);

@@ -74,8 +74,11 @@ INLINE void line_from_bytes(const struct plane *plane, size_t row, bool has_imag
 INLINE void lines_from_bytes(const struct plane *plane, bool has_image, bool mirrored)
 {
     const struct plane own = *plane; /* known not to change by the stores */
-    for (size_t row = 0; row < own.num_rows; row++)
+    for (size_t row = 0; row < own.num_rows; row++) {
+        if (own.num_rows > 1)
+            look_further(own.from + row * own.from_step, own.from_step, own.num_columns);
         line_from_bytes(&own, row, has_image, mirrored);
+    }
 }
 
 static void plane_from_bytes(const struct plane *plane)
