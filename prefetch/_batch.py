@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prefetch._errors import BatchReleasedError, LabelsNotProducedError
-from prefetch._spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +35,6 @@ class PackedKeys:
     @classmethod
     def pack(cls, keys: Sequence[memoryview | bytes]) -> PackedKeys:
         """Copy keys into one buffer."""
-        if isinstance(keys, Spans):
-            return cls(keys.joined(), keys.sizes)
         lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
         return cls(b"".join(keys), lengths)
 

@@ -94,9 +94,24 @@ class Database:
         return self._mapping is not None
 
     def mapping(self) -> Mapping:
-        """Return the mapping; only where `is_mapped` is true."""
-        assert self._mapping is not None
-        return self._mapping
+        """Return the mapping; only where `is_mapped` has been true.
+
+        Raises:
+            FeedClosedError: The database is closed.
+        """
+        mapping = self._mapping
+        if mapping is None:
+            raise FeedClosedError(f"{self.path}: the record source is closed")
+        return mapping
+
+    def refuse_changed(self) -> None:
+        """Raise if a writer may be why something looks like damage.
+
+        Raises:
+            DatabaseChangedError: It may.
+            DatabaseTruncatedError: The file has become shorter.
+        """
+        self.snapshot.check()
 
     def known_key(self, record: int) -> bytes | None:
         """Return a record's key where the index is built and can be read, else None."""
@@ -123,8 +138,7 @@ class Database:
             try:
                 yield reading.transaction
             except (lmdb.Error, CorruptDatabaseError) as error:
-                # Pages that were written over look like damage.
-                self.snapshot.check()
+                self.refuse_changed()
                 if isinstance(error, lmdb.Error):
                     raise source_error(self.path, error) from error
                 raise

@@ -7,20 +7,21 @@ those of the place, so that the stream goes on as Caffe's would.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from prefetch._augment import CounterAugmentation
 from prefetch._bad_records import BadRecord
-from prefetch._batch import PackedKeys
 from prefetch._errors import RecordError, TooManyBadRecordsError
 from prefetch._faults import Fault
+from prefetch._mapped_records import MappedRecords
 from prefetch._transform import RecordTransformer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from prefetch._schedule import Part
     from prefetch._slot import Slot
     from prefetch._source import Records
+
+    AnyRecords = Records | MappedRecords
 
 
 class _Suspect(NamedTuple):
@@ -40,7 +43,7 @@ class _Suspect(NamedTuple):
     fault: Fault
 
     @classmethod
-    def at(cls, row: int, records: Records, record: int, fault: Fault) -> _Suspect:
+    def at(cls, row: int, records: AnyRecords, record: int, fault: Fault) -> _Suspect:
         return cls(record, bytes(records.keys[row]), bytes(records.values[row]), fault)
 
 
@@ -82,8 +85,8 @@ class Filler:
                 found = self._look(records, record)
         return found
 
-    def _look(self, records: Records, record: int) -> tuple[int, ...] | _Suspect:
-        found = self._transformer.sample_shape(records.values[0])
+    def _look(self, records: AnyRecords, record: int) -> tuple[int, ...] | _Suspect:
+        found = self._transformer.sample_shape(_values(records))
         return _Suspect.at(0, records, record, found) if isinstance(found, Fault) else found
 
     def fill(self, part: Part) -> None:
@@ -99,7 +102,7 @@ class Filler:
         rows = slice(part.start, part.stop)
         with self._records(slot, rows) as records:
             faults = self._write(slot, rows, records, slot.words[rows])
-            keys = PackedKeys.pack(records.keys)
+            keys = records.pack_keys()
             suspects = {
                 fault.position: _Suspect.at(
                     fault.position,
@@ -117,11 +120,11 @@ class Filler:
         slot.keys[part.number] = keys
 
     def _write(
-        self, slot: Slot, rows: slice, records: Records, words: npt.NDArray[np.uint32]
+        self, slot: Slot, rows: slice, records: AnyRecords, words: npt.NDArray[np.uint32]
     ) -> list[Fault]:
         assert slot.data is not None
         labels = None if slot.labels is None else slot.labels[rows]
-        return self._transformer.fill(records.values, words, slot.data[rows], labels)
+        return self._transformer.fill(_values(records), words, slot.data[rows], labels)
 
     def _substitute(
         self, slot: Slot, position: int, suspect: _Suspect, bad: list[BadRecord]
@@ -158,22 +161,16 @@ class Filler:
         assert slot.words is not None
         return slot.words[position : position + 1]
 
-    @contextmanager
-    def _records(self, slot: Slot, rows: slice) -> Iterator[Records]:
+    def _records(self, slot: Slot, rows: slice) -> AbstractContextManager[AnyRecords]:
         """Give the records of some rows: those walked for the slot, or fetched here."""
         if slot.records is not None:
-            yield slot.records[rows]
-        else:
-            with self._fetched(_planned(slot).records[rows]) as records:
-                yield records
+            return nullcontext(slot.records[rows])
+        return self._fetched(_planned(slot).records[rows])
 
-    @contextmanager
-    def _fetched(self, indices: npt.NDArray[np.int64]) -> Iterator[Records]:
-        records = self._reader.fetch(indices)
-        try:
-            yield records
-        finally:
-            records.release()
+    def _fetched(self, indices: npt.NDArray[np.int64]) -> AbstractContextManager[AnyRecords]:
+        """Give records, and release them in the end."""
+        records = self._reader.at_use(indices)
+        return self._reader.fetch(indices) if records is None else records
 
     def _refuse(self, bad: list[BadRecord], suspect: _Suspect, planned: PlannedBatch) -> None:
         """Add to the bad records; raises unless this one is to be replaced."""
@@ -202,6 +199,11 @@ class Filler:
             max_bad_records=self._assembly.bad_records.max_bad_records,
             last=bad[-1].error,
         )
+
+
+def _values(records: AnyRecords) -> Sequence[memoryview] | MappedRecords:
+    """Return records as a transformer takes them."""
+    return records if isinstance(records, MappedRecords) else records.values
 
 
 def _planned(slot: Slot) -> PlannedBatch:

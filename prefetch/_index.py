@@ -30,6 +30,8 @@ class RecordIndex:
     """Which record is where, of one committed state. Immutable and thread-safe once built.
 
     Attributes:
+        leaves: (m,) unsigned: the leaf pages, in key order.
+        firsts: (m,) unsigned: how many records come before each.
         num_records: Records of the database.
         nbytes: Memory that the index takes, in bytes.
     """
@@ -43,8 +45,8 @@ class RecordIndex:
         num_records: int,
     ) -> None:
         self._pages = pages
-        self._leaves = leaves
-        self._firsts = firsts
+        self.leaves = leaves
+        self.firsts = firsts
         self.num_records = num_records
         self.nbytes = leaves.nbytes + firsts.nbytes
 
@@ -127,13 +129,13 @@ class RecordIndex:
         """
         if records.size and not 0 <= records.min() <= records.max() < self.num_records:
             raise IndexError(f"there are {self.num_records} records; asked for {records}")
-        leaf = np.searchsorted(self._firsts, records.astype(self._firsts.dtype), "right") - 1
-        slots = records - self._firsts[leaf].astype(np.int64)
-        return self._leaves[leaf].astype(np.int64), slots
+        leaf = np.searchsorted(self.firsts, records.astype(self.firsts.dtype), "right") - 1
+        slots = records - self.firsts[leaf].astype(np.int64)
+        return self.leaves[leaf].astype(np.int64), slots
 
     def __repr__(self) -> str:
         return (
-            f"<RecordIndex of {self.num_records} records in {self._leaves.size} leaf pages, "
+            f"<RecordIndex of {self.num_records} records in {self.leaves.size} leaf pages, "
             f"{self.nbytes} bytes>"
         )
 

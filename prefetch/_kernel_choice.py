@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from prefetch import _reference
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from prefetch._reference import Outcome, Recipe
     from prefetch._transform import Kernels
 
 logger = logging.getLogger("prefetch")
@@ -37,7 +38,40 @@ _CURE = (
 
 
 class SpanKernels(Protocol):
-    """What finds records in a mapped file without a Python object for each; in C only."""
+    """What reads records in a mapped file without a Python object for each; in C only."""
+
+    def raw_shape(
+        self,
+        memory: memoryview,
+        page_bytes: int,
+        leaves: NDArray[np.unsignedinteger],
+        firsts: NDArray[np.unsignedinteger],
+        record: int,
+        is_uint8: bool,  # noqa: FBT001 - as in C
+        /,
+    ) -> tuple[int, int, int] | None:
+        """Find a record, and return its stored shape if it is raw and sound; else None."""
+
+    def fill_records(
+        self,
+        memory: memoryview,
+        page_bytes: int,
+        leaves: NDArray[np.unsignedinteger],
+        firsts: NDArray[np.unsignedinteger],
+        records: NDArray[np.int64],
+        spans: NDArray[np.int64],
+        words: NDArray[np.uint32],
+        data: NDArray[Any],
+        labels: NDArray[Any] | None,
+        recipe: Recipe,
+        /,
+    ) -> tuple[int, list[Outcome], bytes]:
+        """Find records through the packed index and fill a part from them.
+
+        Returns:
+            The position of the first that cannot be found, or -1; the outcomes; and the keys, one
+            directly after the other.
+        """
 
     def locate(
         self,
@@ -49,11 +83,6 @@ class SpanKernels(Protocol):
         /,
     ) -> int:
         """Find records in leaf pages; return the first that is damaged, or -1."""
-
-    def gather(
-        self, memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /
-    ) -> bytes:
-        """Copy spans together."""
 
 
 def choose(wish: str) -> Kernels:

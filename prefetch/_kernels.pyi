@@ -16,16 +16,28 @@ def fill(
     recipe: Recipe,
     /,
 ) -> list[Outcome]: ...
-def fill_spans(
+def fill_records(
     memory: memoryview,
-    begins: NDArray[np.int64],
-    sizes: NDArray[np.int64],
+    page_bytes: int,
+    leaves: NDArray[np.unsignedinteger],
+    firsts: NDArray[np.unsignedinteger],
+    records: NDArray[np.int64],
+    spans: NDArray[np.int64],
     words: NDArray[np.uint32],
     data: NDArray[Any],
     labels: NDArray[Any] | None,
     recipe: Recipe,
     /,
-) -> list[Outcome]: ...
+) -> tuple[int, list[Outcome], bytes]: ...
+def raw_shape(
+    memory: memoryview,
+    page_bytes: int,
+    leaves: NDArray[np.unsignedinteger],
+    firsts: NDArray[np.unsignedinteger],
+    record: int,
+    is_uint8: bool,
+    /,
+) -> tuple[int, int, int] | None: ...
 def locate(
     memory: memoryview,
     page_bytes: int,
@@ -34,7 +46,6 @@ def locate(
     spans: NDArray[np.int64],
     /,
 ) -> int: ...
-def gather(memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /) -> bytes: ...
 def fill_image(
     image: NDArray[np.uint8],
     words: NDArray[np.uint32],

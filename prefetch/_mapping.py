@@ -12,7 +12,7 @@ C kernel, records are read through LMDB.
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from prefetch._database_file import DatabaseFile, Meta
+    from prefetch._index import RecordIndex
     from prefetch._kernel_choice import SpanKernels
+    from prefetch._reference import Outcome, Recipe
 
 
 class Mapping:
@@ -72,9 +74,78 @@ class Mapping:
         spans = np.empty((4, len(pages)), np.int64)
         bad = self._kernels.locate(self._memory, self._page_bytes, pages, slots, spans)
         if bad >= 0:
-            raise CorruptDatabaseError(
-                self._path,
-                f"is damaged: page {pages[bad]} has no sound record at place {slots[bad]}; "
-                f"copy it again from its origin",
-            )
+            raise self._damaged(pages[bad], slots[bad])
+        return self.spans(spans)
+
+    def fill(
+        self,
+        index: RecordIndex,
+        records: npt.NDArray[np.int64],
+        *,
+        words: npt.NDArray[np.uint32],
+        data: npt.NDArray[Any],
+        labels: npt.NDArray[Any] | None,
+        recipe: Recipe,
+    ) -> tuple[list[Outcome], bytes, npt.NDArray[np.int64]]:
+        """Find records and fill rows from them, as `prefetch._reference.fill` does.
+
+        Blocks while pages are read, without the GIL.
+
+        Args:
+            index: That of the same state.
+            records: (n,) int64: the place of each in key order.
+            words: uint32 (n, 3).
+            data: (n, ...), the rows.
+            labels: (n,), or None.
+            recipe: What to do.
+
+        Returns:
+            The outcomes; the keys, one directly after the other; and where everything is, int64
+            (4, n): begin and size of each key, begin and size of each value.
+
+        Raises:
+            IndexError: There is no such record.
+            CorruptDatabaseError: The pages contradict each other.
+        """
+        spans = np.empty((4, len(records)), np.int64)
+        bad, outcomes, keys = self._kernels.fill_records(
+            self._memory,
+            self._page_bytes,
+            index.leaves,
+            index.firsts,
+            records,
+            spans,
+            words,
+            data,
+            labels,
+            recipe,
+        )
+        if bad >= 0:
+            pages, slots = index.places(records[bad : bad + 1])
+            raise self._damaged(pages[0], slots[0])
+        return outcomes, keys, spans
+
+    def raw_shape(
+        self, index: RecordIndex, record: int, *, is_uint8: bool
+    ) -> tuple[int, int, int] | None:
+        """Return (channels, height, width) of a record if it is raw and sound, else None.
+
+        Args:
+            index: That of the same state.
+            record: Its place in key order.
+            is_uint8: Whether it is for a batch of uint8.
+        """
+        return self._kernels.raw_shape(
+            self._memory, self._page_bytes, index.leaves, index.firsts, record, is_uint8
+        )
+
+    def spans(self, spans: npt.NDArray[np.int64]) -> tuple[Spans, Spans]:
+        """Return keys and values that lie as `fill` says."""
         return Spans(self._memory, spans[0], spans[1]), Spans(self._memory, spans[2], spans[3])
+
+    def _damaged(self, page: np.int64, slot: np.int64) -> CorruptDatabaseError:
+        return CorruptDatabaseError(
+            self._path,
+            f"is damaged: page {page} has no sound record at place {slot}; "
+            f"copy it again from its origin",
+        )

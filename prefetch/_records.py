@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from prefetch._batch import PackedKeys
 from prefetch._errors import CorruptDatabaseError
 from prefetch._lmdb import SharedEnvironment, hold_again, release
+from prefetch._mapped_records import MappedRecords
 from prefetch._spans import Spans
 
 if TYPE_CHECKING:
@@ -46,6 +48,12 @@ class Records:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
     def __getitem__(self, rows: slice) -> Records:
         """Return some of the records; where they are a list of views, they end with the whole."""
         return Records(self.keys[rows], self.values[rows])
@@ -54,6 +62,10 @@ class Records:
         """Append records."""
         self.keys = [*self.keys, *keys]
         self.values = [*self.values, *values]
+
+    def pack_keys(self) -> PackedKeys:
+        """Return the keys, packed."""
+        return PackedKeys.pack(self.keys)
 
     def hold(self, shared: SharedEnvironment) -> None:
         """Keep an environment's memory mapped until ``release``."""
@@ -193,6 +205,20 @@ class RecordReader(_Access):
             found.keys = [found.keys[place] for place in order]
             found.values = [found.values[place] for place in order]
         return found
+
+    def at_use(self, records: npt.NDArray[np.int64]) -> MappedRecords | None:
+        """Return records that are found when they are used, which takes a mapping of the file.
+
+        Args:
+            records: As for `fetch`; unchecked.
+
+        Returns:
+            The records; None where they are to be fetched.
+        """
+        database = self._databases[0]
+        if len(self._databases) > 1 or not database.is_mapped:
+            return None
+        return MappedRecords(database, self._sequence.places_in_first(records))
 
     def _find(self, places: npt.NDArray[np.int64]) -> Records:
         """Return records of the only database, found in the mapping of its file."""

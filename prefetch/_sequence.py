@@ -54,6 +54,10 @@ class RecordSequence:
         end = self._ends[database]
         return database, place - end + self.sizes[database], min(end, self.stop) - place
 
+    def places_in_first(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the place of each record, (n,) int64, where there is one database only."""
+        return records + self.start if self.start else records
+
     def locate_all(
         self, records: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

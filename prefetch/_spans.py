@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
-from prefetch import _kernel_choice
-
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -14,8 +12,6 @@ if TYPE_CHECKING:
 
 class Spans(Sequence[memoryview]):
     """A sequence of views that are made when they are asked for. Not thread-safe.
-
-    The C kernels read spans where they lie, without a Python object for each.
 
     Args:
         memory: Where they lie; kept until `release`.
@@ -29,8 +25,8 @@ class Spans(Sequence[memoryview]):
     Example:
         >>> import numpy as np
         >>> spans = Spans(memoryview(b"key0key1"), np.array([0, 4]), np.array([4, 4]))
-        >>> [bytes(view) for view in spans], spans.joined()
-        ([b'key0', b'key1'], b'key0key1')
+        >>> [bytes(view) for view in spans]
+        [b'key0', b'key1']
     """
 
     __slots__ = ("_memory", "begins", "sizes")
@@ -70,12 +66,6 @@ class Spans(Sequence[memoryview]):
             return Spans(self.memory, self.begins[place], self.sizes[place])
         begin = int(self.begins[place])
         return self.memory[begin : begin + int(self.sizes[place])]
-
-    def joined(self) -> bytes:
-        """Return the bytes of all of them, one directly after the other."""
-        if _kernel_choice.spans is None:
-            return b"".join(self)
-        return _kernel_choice.spans.gather(self.memory, self.begins, self.sizes)
 
     def release(self) -> None:
         """Let go of the memory; what is asked for afterwards raises."""

@@ -33,8 +33,8 @@ from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._faults import BadRecordError, Fault, Reason
+from prefetch._mapped_records import MappedRecords
 from prefetch._reference import ENCODED, Outcome, Recipe
-from prefetch._spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -188,7 +188,6 @@ class RecordTransformer:
             _kernel_choice.announce()
             kernels = _kernel_choice.kernels
         self._kernels = kernels
-        self._fill_spans = getattr(kernels, "fill_spans", None)  # the twin takes views only
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._decoder = ImageDecoder(
@@ -196,11 +195,13 @@ class RecordTransformer:
         )
         self._warns_of_raw = transform.force_color or transform.force_gray
 
-    def sample_shape(self, value: memoryview) -> tuple[int, ...] | Fault:
-        """Return the shape of the samples of a batch whose first record this is.
+    def sample_shape(
+        self, records: Sequence[memoryview] | MappedRecords
+    ) -> tuple[int, ...] | Fault:
+        """Return the shape of the samples of a batch that begins with the first of some records.
 
         Args:
-            value: The record, the bytes of a Datum.
+            records: As for `fill`; one at the least.
 
         Returns:
             (channels, height, width), or (height, width, channels) for layout nhwc, after the
@@ -209,11 +210,7 @@ class RecordTransformer:
         """
         recipe = self._recipe
         try:
-            datum = parse_datum(value)
-            if datum.encoded:
-                height, width, channels = self._decoder.shape(_reference.image_bytes(datum))
-            else:
-                channels, height, width = _reference.raw_pixels(datum, self._dtype).shape
+            channels, height, width = self._stored_shape(records)
             _reference.check_fit((channels, height, width), recipe)
         except DatumError as bad:
             return Fault(0, Reason(bad.reason), bad.numbers)
@@ -225,19 +222,40 @@ class RecordTransformer:
             return height, width, channels
         return channels, height, width
 
+    def _stored_shape(self, records: Sequence[memoryview] | MappedRecords) -> tuple[int, ...]:
+        """Return channels, height and width of the first record.
+
+        Raises:
+            DatumError: It does not parse.
+            BadRecordError: There is something else wrong with it.
+        """
+        values: Sequence[memoryview]
+        if isinstance(records, MappedRecords):
+            shape = records.first_raw_shape(is_uint8=self._dtype == np.uint8)
+            if shape is not None:
+                return shape
+            values = records.values
+        else:
+            values = records
+        datum = parse_datum(values[0])
+        if datum.encoded:
+            height, width, channels = self._decoder.shape(_reference.image_bytes(datum))
+            return channels, height, width
+        return _reference.raw_pixels(datum, self._dtype).shape
+
     def fill(
         self,
-        values: Sequence[memoryview],
+        records: Sequence[memoryview] | MappedRecords,
         words: NDArray[np.uint32],
         data: NDArray[Any],
         labels: NDArray[Any] | None,
     ) -> list[Fault]:
         """Fill part of a batch from its records; bad bytes never raise.
 
-        Nothing refers to the values after it returns.
+        Nothing refers to the records after it returns.
 
         Args:
-            values: The records, each the bytes of a Datum.
+            records: The records: each the bytes of a Datum, or where they are in a mapped database.
             words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
                 Those that the transformation does not draw are ignored.
             data: (n, *sample_shape) of the transform's dtype, C-contiguous; the rows to fill.
@@ -247,14 +265,18 @@ class RecordTransformer:
         Returns:
             The bad records, by position. Their rows and labels are unspecified; all others are
             complete.
+
+        Raises:
+            SourceError: A mapped database is damaged, or was changed or truncated.
         """
         faults: list[Fault] = []
-        if isinstance(values, Spans) and self._fill_spans is not None:
-            outcomes = self._fill_spans(
-                values.memory, values.begins, values.sizes, words, data, labels, self._recipe
-            )
+        values: Sequence[memoryview]
+        if isinstance(records, MappedRecords):
+            outcomes = records.fill(words, data, labels, self._recipe)
+            values = records.values
         else:
-            outcomes = self._kernels.fill(values, words, data, labels, self._recipe)
+            outcomes = self._kernels.fill(records, words, data, labels, self._recipe)
+            values = records
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:

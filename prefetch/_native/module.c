@@ -3,6 +3,8 @@
 #include "arguments.h"
 #include "span_calls.h"
 
+#include <stdlib.h>
+
 static bool describe_labels(const Py_buffer *view, struct part *part)
 {
     const struct element_type type = element_type(view);
@@ -157,28 +159,78 @@ static PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t n
     return outcomes;
 }
 
-static PyObject *fill_spans(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+static PyObject *fill_records(PyObject *module, PyObject *const *arguments,
+                              Py_ssize_t num_arguments)
 {
     (void)module;
-    if (num_arguments != 7) {
-        PyErr_Format(PyExc_TypeError, "fill_spans() takes 7 arguments, and %zd were given",
+    if (num_arguments != 10) {
+        PyErr_Format(PyExc_TypeError, "fill_records() takes 10 arguments, and %zd were given",
                      num_arguments);
         return NULL;
     }
-    struct held_spans spans;
+    struct held_index index;
     struct held_part held;
-    memset(&spans, 0, sizeof spans);
+    memset(&index, 0, sizeof index);
     memset(&held, 0, sizeof held);
-    PyObject *outcomes = NULL;
-    if (take_spans(arguments[0], arguments[1], arguments[2], &spans) &&
-        take_part(spans.num, arguments[3], arguments[4], arguments[5], &held)) {
-        held.part.records = spans.records;
-        held.part.num_records = (size_t)spans.num;
-        outcomes = fill_held_part(&held, arguments[6]);
+    PyObject *result = NULL;
+    if (take_index(arguments, &index) && take_numbers(arguments[4], arguments[5], &index) &&
+        take_part(index.num, arguments[6], arguments[7], arguments[8], &held)) {
+        Py_ssize_t num_found;
+        Py_BEGIN_ALLOW_THREADS
+        num_found = find_held_records(&index);
+        Py_END_ALLOW_THREADS
+        held.part.records = index.records;
+        held.part.num_records = (size_t)index.num;
+        if (num_found < index.num) {
+            result = Py_BuildValue("(n[]y)", num_found, "");
+        } else {
+            PyObject *outcomes = fill_held_part(&held, arguments[9]);
+            PyObject *keys = outcomes == NULL ? NULL : gather_keys(&index);
+            if (keys != NULL)
+                result = Py_BuildValue("(nOO)", (Py_ssize_t)-1, outcomes, keys);
+            Py_XDECREF(outcomes);
+            Py_XDECREF(keys);
+        }
     }
     give_back_part(&held);
-    give_back_spans(&spans);
-    return outcomes;
+    give_back_index(&index);
+    return result;
+}
+
+static PyObject *raw_shape(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 6) {
+        PyErr_Format(PyExc_TypeError, "raw_shape() takes 6 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    struct record record;
+    struct held_index index;
+    memset(&index, 0, sizeof index);
+    PyObject *result = NULL;
+    const int64_t number = PyLong_AsLongLong(arguments[4]);
+    const int is_uint8 = PyObject_IsTrue(arguments[5]);
+    if (!PyErr_Occurred() && take_index(arguments, &index)) {
+        struct float_scratch scratch = {NULL, 0};
+        struct datum datum;
+        struct image image;
+        struct fault fault;
+        bool is_raw;
+        Py_BEGIN_ALLOW_THREADS
+        is_raw = find_held_record(&index, number, &record) &&
+                 parse_datum(record.bytes, record.size, &scratch, &datum, &fault) &&
+                 !datum.encoded &&
+                 find_pixels(&datum, is_uint8 ? UINT8 : FLOAT32, &image, &fault);
+        free(scratch.bytes);
+        Py_END_ALLOW_THREADS
+        result = is_raw ? Py_BuildValue("(LLL)", (long long)image.shape.channels,
+                                        (long long)image.shape.height,
+                                        (long long)image.shape.width)
+                        : Py_NewRef(Py_None);
+    }
+    give_back_index(&index);
+    return result;
 }
 
 /* The buffers of a decoded image and its row. */
@@ -256,15 +308,19 @@ static PyMethodDef functions[] = {
     {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL,
      "fill(values, words, data, labels, recipe, /)\n--\n\n"
      "Fill part of a batch from its records, as prefetch._reference.fill does."},
-    {"fill_spans", (PyCFunction)(void (*)(void))fill_spans, METH_FASTCALL,
-     "fill_spans(memory, begins, sizes, words, data, labels, recipe, /)\n--\n\n"
-     "Do as fill() does, with records that are spans of some memory."},
     {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL,
      "locate(memory, page_bytes, pages, slots, spans, /)\n--\n\n"
      "Find keys and values of records in the mapping of an LMDB file."},
-    {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL,
-     "gather(memory, begins, sizes, /)\n--\n\n"
-     "Copy spans of some memory together."},
+    {"fill_records", (PyCFunction)(void (*)(void))fill_records, METH_FASTCALL,
+     "fill_records(memory, page_bytes, leaves, firsts, records, spans, words, data, labels, recipe, "
+     "/)\n--\n\n"
+     "Find records through the packed index and fill part of a batch from them. Stores where they "
+     "are in spans; returns the position of the first that cannot be found, or -1, the outcomes, "
+     "and the keys, one directly after the other."},
+    {"raw_shape", (PyCFunction)(void (*)(void))raw_shape, METH_FASTCALL,
+     "raw_shape(memory, page_bytes, leaves, firsts, record, is_uint8, /)\n--\n\n"
+     "Find a record through the packed index and return its channels, height and width, if it is a "
+     "raw one with nothing wrong for a batch of uint8 or of floats; None for any other."},
     {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
      "fill_image(image, words, row, recipe, /)\n--\n\n"
      "Fill one row from a decoded image, as prefetch._reference.fill_image does."},

@@ -79,6 +79,117 @@ bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slo
            value_size <= own_bytes - HEADER_BYTES;
 }
 
+void store_spans(uint8_t *spans, size_t num, size_t i, const struct span *key,
+                 const struct span *value)
+{
+    const int64_t found[4] = {(int64_t)key->begin, (int64_t)key->size, (int64_t)value->begin,
+                              (int64_t)value->size};
+    for (size_t row = 0; row < 4; row++)
+        memcpy(spans + 8 * (row * num + i), &found[row], 8);
+}
+
+static uint64_t number_at(const struct numbers *numbers, size_t i)
+{
+    const uint8_t *at = numbers->at + i * numbers->size;
+    uint16_t two;
+    uint32_t four;
+    uint64_t eight;
+    switch (numbers->size) {
+    case 1:
+        return *at;
+    case 2:
+        memcpy(&two, at, sizeof two);
+        return two;
+    case 4:
+        memcpy(&four, at, sizeof four);
+        return four;
+    default:
+        memcpy(&eight, at, sizeof eight);
+        return eight;
+    }
+}
+
+/* Whether a record, if there is one of that number, is in a leaf. */
+static bool is_in_leaf(const struct index *index, uint64_t record, size_t leaf)
+{
+    return leaf < index->firsts.num && number_at(&index->firsts, leaf) <= record &&
+           (leaf + 1 == index->firsts.num || record < number_at(&index->firsts, leaf + 1));
+}
+
+/* The last leaf with no more records before it; `last` is the one found before, for this one or the
+ * next is it where records are read in order. */
+static size_t leaf_of(const struct index *index, uint64_t record, size_t last)
+{
+    if (is_in_leaf(index, record, last))
+        return last;
+    if (is_in_leaf(index, record, last + 1))
+        return last + 1;
+    size_t least = 0, end = index->firsts.num;
+    while (end - least > 1) {
+        const size_t middle = least + (end - least) / 2;
+        if (number_at(&index->firsts, middle) <= record)
+            least = middle;
+        else
+            end = middle;
+    }
+    return least;
+}
+
+/* Records whose pages are asked for at once; a page takes as long as many records' copying. */
+enum { BLOCK = 32 };
+
+struct place {
+    uint64_t page;
+    int64_t slot;
+};
+
+/* Ask for the head of a record's page, and for where it says that the record is. */
+static void ask_for_page(const struct mapping *mapping, const struct place *place)
+{
+    const uintptr_t page = (uintptr_t)mapping->at + place->page * mapping->page_bytes;
+    ask_for(page, 1);
+    ask_for(page + HEADER_BYTES + 2 * (uint64_t)place->slot, 1);
+}
+
+/* Ask for a record's node, once its page is there; what is wrong with it shows later. */
+static void ask_for_node(const struct mapping *mapping, const struct place *place)
+{
+    if (place->page >= mapping->size / mapping->page_bytes || place->slot < 0 ||
+        (uint64_t)place->slot >= mapping->page_bytes / 2 - HEADER_BYTES)
+        return;
+    const uint8_t *page = mapping->at + place->page * mapping->page_bytes;
+    ask_for((uintptr_t)page + load16(page + HEADER_BYTES + 2 * place->slot), 64);
+}
+
+size_t find_records(const struct mapping *mapping, const struct index *index,
+                    const uint8_t *records, size_t num, uint8_t *spans)
+{
+    struct place places[BLOCK];
+    size_t leaf = 0;
+    if (index->firsts.num == 0)
+        return 0;
+    for (size_t begin = 0; begin < num; begin += BLOCK) {
+        const size_t size = num - begin < BLOCK ? num - begin : BLOCK;
+        for (size_t i = 0; i < size; i++) {
+            int64_t record;
+            memcpy(&record, records + 8 * (begin + i), 8);
+            leaf = leaf_of(index, (uint64_t)record, leaf);
+            places[i].page = number_at(&index->leaves, leaf);
+            places[i].slot = (int64_t)((uint64_t)record - number_at(&index->firsts, leaf));
+            ask_for_page(mapping, &places[i]);
+        }
+        for (size_t i = 0; i < size; i++)
+            ask_for_node(mapping, &places[i]);
+        for (size_t i = 0; i < size; i++) {
+            struct span key, value;
+            if (!find_record(mapping, (int64_t)places[i].page, places[i].slot, &key, &value))
+                return begin + i;
+            store_spans(spans, num, begin + i, &key, &value);
+        }
+    }
+    return num;
+}
+
 bool is_inside(const struct mapping *mapping, int64_t begin, int64_t size)
 {
     return begin >= 0 && size >= 0 && (uint64_t)begin <= mapping->size &&

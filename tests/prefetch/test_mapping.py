@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from prefetch._index import RecordIndex
+
 PAGE_BYTES = 4096
 
 
@@ -124,38 +126,109 @@ def test_a_place_that_is_none_is_reported(tmp_path: Path, page: int, slot: int) 
     assert _kernels.locate(memory, PAGE_BYTES, np.array([page]), np.array([slot]), spans) == 0
 
 
-def _call(memory: memoryview, begins: list[int], sizes: list[int]) -> npt.NDArray[np.float32]:
+def _fill_records(
+    memory: memoryview, index: RecordIndex, wanted: list[int], **changed: Any
+) -> tuple[int, npt.NDArray[np.float32], bytes]:
+    """Fill rows of 1x1x1; returns the first record not found, the rows and the keys."""
     from prefetch._transform import Transform  # noqa: PLC0415
 
-    data = np.zeros((len(begins), 1, 1, 1), np.float32)
-    _kernels.fill_spans(
-        memory,
-        np.array(begins, np.int64),
-        np.array(sizes, np.int64),
-        np.zeros((len(begins), 3), np.uint32),
-        data,
-        None,
-        Transform(train=False).recipe,
+    data = np.zeros((len(wanted), 1, 1, 1), np.float32)
+    arguments: dict[str, Any] = {
+        "memory": memory,
+        "page_bytes": PAGE_BYTES,
+        "leaves": index.leaves,
+        "firsts": index.firsts,
+        "records": np.array(wanted, np.int64),
+        "spans": np.empty((4, len(wanted)), np.int64),
+        "words": np.zeros((len(wanted), 3), np.uint32),
+        "data": data,
+        "labels": None,
+        "recipe": Transform(train=False).recipe,
+    } | changed
+    bad, _, keys = _kernels.fill_records(*arguments.values())
+    return bad, data, keys
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> tuple[memoryview, RecordIndex]:
+    """A database of 300 records 1x1x1 that hold their number modulo 256, in memory."""
+    folder = write_database(
+        tmp_path / "db",
+        [
+            (b"%03d" % i, encode_image(np.full((1, 1, 1), i % 256, np.uint8), label=0))
+            for i in range(300)
+        ],
     )
-    return data
+    with RecordSource.open(folder) as source:
+        index = source._databases[0].index()
+    return memoryview((folder / "data.mdb").read_bytes()), index
 
 
-def test_spans_outside_of_the_memory_are_refused() -> None:
-    record = encode_image(np.full((1, 1, 1), 7, np.uint8), label=0)
-    size = len(record)
-    memory = memoryview(record + record)
-    assert _call(memory, [0, size], [size, size]).ravel().tolist() == [7, 7]
-    for begins, sizes in (
-        ([-1, 0], [size, size]),
-        ([0, size + 1], [size, size]),
-        ([0, 0], [size, 2 * size + 1]),
-        ([0, 2**62], [size, 2**62]),
-        ([0, 0], [size, -1]),
-    ):
-        with pytest.raises(ValueError, match="outside of the memory"):
-            _call(memory, begins, sizes)
-        with pytest.raises(ValueError, match="outside of the memory"):
-            _kernels.gather(memory, np.array(begins), np.array(sizes))
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_records_are_found_by_an_index_of_any_width(
+    small: tuple[memoryview, RecordIndex], dtype: type[np.unsignedinteger[Any]]
+) -> None:
+    memory, index = small
+    num_leaves = int((index.firsts <= np.iinfo(dtype).max).sum())
+    leaves, firsts = index.leaves[:num_leaves].astype(dtype), index.firsts[:num_leaves]
+    num = 300 if num_leaves == index.firsts.size else int(index.firsts[num_leaves])
+    wanted = [*random.Random(3).choices(range(num), k=100), *range(num)]
+    bad, rows, keys = _fill_records(
+        memory, index, wanted, leaves=leaves, firsts=firsts.astype(dtype)
+    )
+    assert bad == -1
+    assert rows.ravel().tolist() == [i % 256 for i in wanted]
+    assert keys == b"".join(b"%03d" % i for i in wanted)
+
+
+@pytest.mark.parametrize("record", [-1, 300, 10**6, 2**62, -(2**63)])
+def test_a_record_that_is_none_is_reported_with_its_position(
+    small: tuple[memoryview, RecordIndex], record: int
+) -> None:
+    memory, index = small
+    assert _fill_records(memory, index, [5, 299, record])[0] == 2
+    assert _kernels.raw_shape(memory, PAGE_BYTES, index.leaves, index.firsts, 299, False) == (
+        1,
+        1,
+        1,
+    )
+    found = _kernels.raw_shape(memory, PAGE_BYTES, index.leaves, index.firsts, record, False)
+    assert found is None
+
+
+def test_an_index_of_other_pages_finds_records_or_none_and_never_crashes(
+    small: tuple[memoryview, RecordIndex],
+) -> None:
+    memory, index = small
+    draw = np.random.default_rng(4)
+    for _ in range(500):
+        leaves = draw.integers(0, draw.choice([12, 2**16, 2**63]), 9).astype(np.uint64)
+        firsts = draw.integers(0, draw.choice([300, 2**63]), 9).astype(np.uint64)
+        records = draw.integers(-5, 400, 40).tolist()
+        bad, _, _ = _fill_records(memory, index, records, leaves=leaves, firsts=firsts)
+        assert -1 <= bad < 40
+    nothing = np.empty(0, np.uint8)
+    assert _fill_records(memory, index, [0], leaves=nothing, firsts=nothing)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"leaves": np.zeros(3, np.int64)}, "leaves must be of unsigned"),
+        ({"firsts": np.zeros(3, np.float32)}, "firsts must be of unsigned"),
+        ({"firsts": np.zeros(1, np.uint8)}, "differ in length"),
+        ({"records": np.zeros(1, np.int32)}, "records must be int64"),
+        ({"spans": np.zeros((4, 2), np.int64)}, "spans must be int64"),
+        ({"page_bytes": 0}, "page_bytes must be"),
+        ({"words": np.zeros((2, 3), np.uint32)}, "differ in length"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    small: tuple[memoryview, RecordIndex], changed: dict[str, Any], message: str
+) -> None:
+    memory, index = small
+    with pytest.raises((TypeError, ValueError), match=message):
+        _fill_records(memory, index, [0], **changed)
 
 
 def test_a_file_that_cannot_be_mapped_is_read_through_lmdb(

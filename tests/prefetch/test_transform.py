@@ -59,7 +59,7 @@ def transform_all(
 ) -> NDArray[Any]:
     """Return the batch that good records become."""
     transformer = RecordTransformer(transform)
-    shape = transformer.sample_shape(memoryview(values[0]))
+    shape = transformer.sample_shape([memoryview(values[0])])
     assert not isinstance(shape, Fault), shape.message()
     data = np.full((len(values), *shape), 99, transform.dtype)
     views = [memoryview(value) for value in values]
@@ -77,7 +77,7 @@ def one(value: bytes, transform: Transform, words: Sequence[int] = (0, 0, 0)) ->
 def faults_of(values: Sequence[bytes], transform: Transform) -> list[Fault]:
     """Return the faults of a batch that the first record shapes."""
     transformer = RecordTransformer(transform)
-    shape = transformer.sample_shape(memoryview(values[0]))
+    shape = transformer.sample_shape([memoryview(values[0])])
     assert not isinstance(shape, Fault), shape.message()
     data = np.zeros((len(values), *shape), transform.dtype)
     return transformer.fill(
@@ -415,7 +415,7 @@ def test_the_first_record_gives_the_batch_its_shape(
     make: Any, options: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
     transformer = RecordTransformer(Transform(train=True, **options))
-    assert transformer.sample_shape(memoryview(make(UNIQUE))) == shape
+    assert transformer.sample_shape([memoryview(make(UNIQUE))]) == shape
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_the_first_record_gives_the_batch_its_shape(
 def test_a_bad_first_record_is_a_fault_at_position_0(
     value: bytes, options: dict[str, Any], reason: Reason
 ) -> None:
-    found = RecordTransformer(Transform(train=True, **options)).sample_shape(memoryview(value))
+    found = RecordTransformer(Transform(train=True, **options)).sample_shape([memoryview(value)])
     assert isinstance(found, Fault)
     assert (found.position, found.reason) == (0, reason)
 
@@ -484,7 +484,7 @@ def test_nothing_refers_to_the_records_afterwards() -> None:
     ]
     transformer = RecordTransformer(Transform(train=False))
     for view in views:
-        transformer.sample_shape(view)
+        transformer.sample_shape([view])
     faults = transformer.fill(views, no_words(6), np.zeros((6, 3, 4, 5), np.float32), None)
     assert [fault.position for fault in faults] == [2, 3, 4]
     for view in views:
@@ -506,7 +506,7 @@ def test_an_image_decoded_for_its_shape_is_not_decoded_again(
     values = [encoded(UNIQUE.transpose(1, 2, 0)), encoded(255 - UNIQUE.transpose(1, 2, 0))]
     data = np.zeros((2, 3, 4, 5), np.float32)
     for _ in range(2):
-        assert transformer.sample_shape(memoryview(values[0])) == (3, 4, 5)
+        assert transformer.sample_shape([memoryview(values[0])]) == (3, 4, 5)
         assert transformer.fill([memoryview(v) for v in values], no_words(2), data, None) == []
         assert np.array_equal(data, [UNIQUE, 255 - UNIQUE])
     assert len(decoded) == 4  # two a batch
@@ -516,7 +516,7 @@ def test_another_image_in_the_place_of_the_one_decoded_for_its_shape_is_decoded(
     transformer = RecordTransformer(Transform(train=False))
     block = bytearray(encoded(UNIQUE.transpose(1, 2, 0), ".bmp"))
     view = memoryview(block)
-    assert transformer.sample_shape(view) == (3, 4, 5)
+    assert transformer.sample_shape([view]) == (3, 4, 5)
     block[:] = encoded(255 - UNIQUE.transpose(1, 2, 0), ".bmp")  # as where the database changed
     data = np.zeros((1, 3, 4, 5), np.float32)
     assert transformer.fill([view], no_words(1), data, None) == []
