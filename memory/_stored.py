@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 
 from memory._device import open_device
 from memory._errors import ClosedError, DeviceError, DtypeError, NoDataError
+from memory._head import Head
 from memory._interop import check_typed_array, typed_view
 from memory._shape import ShapeLike, count_elements, dims_of
 from memory._shaped import Shaped
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from memory._sides import PushEnds
 
 _logger = logging.getLogger("memory")
+
+_making_diff: Final = threading.Lock()  # two threads that ask for a diff get the same one
 
 _DTYPES: Final = tuple(
     map(np.dtype, (np.float32, np.float64, np.float16, np.uint8, np.int32, np.int64))
@@ -89,6 +93,27 @@ class Stored(Shaped):
         if shape is not None:
             self._resize(dims_of(shape))
 
+    @classmethod
+    def over(cls, array: NDArray[Any], *, device: Device | None = None) -> Self:
+        """Make a blob of an array's shape and dtype whose host's side it is.
+
+        The same as a blob and :meth:`set_cpu_data`, in a third of the time.
+
+        Args:
+            array: C-contiguous, aligned, writable; used in place and kept alive.
+            device: Where the other side is; None for ``cpu``, which has none.
+
+        Raises:
+            DtypeError: No blob has its dtype.
+            ShapeError: It has more than 32 axes.
+            BufferMismatchError: It is not contiguous, aligned and writable.
+        """
+        blob = cls(None, array.dtype, device=device)
+        count_elements(array.shape, array.itemsize)
+        blob._data = SyncedMemory.over(array, blob._device)
+        blob._shape, blob._count, blob._capacity = array.shape, array.size, array.size
+        return blob
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of an element."""
@@ -120,7 +145,12 @@ class Stored(Shaped):
     def diff(self) -> SyncedMemory:
         """The memory of the diff; raises as :attr:`data` does."""
         if self._diff is None:
-            raise self._absence("diff")
+            if self._data is None:
+                raise self._absence("diff")
+            with _making_diff:
+                if self._diff is None:
+                    nbytes = self._capacity * self._dtype.itemsize
+                    self._diff = SyncedMemory(nbytes, self._device)
         return self._diff
 
     def reshape(self, *shape: ShapeLike) -> None:
@@ -315,11 +345,12 @@ class Stored(Shaped):
 
     def __repr__(self) -> str:
         what = f"Blob {self.shape_string} {self._dtype.name} on {self._device.name}"
-        if self._data is None or self._diff is None:
+        if self._data is None:
             return f"<{what}, {'closed' if self._closed else 'no data'}>"
         event = self._data.push_event
         flight = ", push in flight" if event is not None and not event.done() else ""
-        return f"<{what}, data {self._data.head.name}, diff {self._diff.head.name}{flight}>"
+        diff = Head.UNINITIALIZED if self._diff is None else self._diff.head
+        return f"<{what}, data {self._data.head.name}, diff {diff.name}{flight}>"
 
     def _resize(self, dims: Dims) -> None:
         """Take a shape, with new memories if the old ones do not suffice."""
@@ -330,15 +361,16 @@ class Stored(Shaped):
         self._shape, self._count, self._shape_data = dims, count, None
 
     def _has_room(self, nbytes: int) -> bool:
-        if self._data is None or self._diff is None:
-            return False
-        return nbytes <= min(self._data.size, self._diff.size)
+        memories = (self._data, self._diff)
+        return self._data is not None and all(
+            memory is None or nbytes <= memory.size for memory in memories
+        )
 
     def _renew(self, count: int) -> None:
         """Take new memories, of exactly ``count`` elements."""
         nbytes = count * self._dtype.itemsize
         self._data = SyncedMemory(nbytes, self._device)
-        self._diff = SyncedMemory(nbytes, self._device)
+        self._diff = None  # made when it is asked for: most blobs never are
         self._capacity = count
 
     def _replace(self, data: SyncedMemory, give: Callable[[SyncedMemory], None]) -> None:
@@ -366,7 +398,7 @@ class Stored(Shaped):
         return buffer if buffer.nbytes == self.nbytes else buffer.slice(0, self.nbytes)
 
     def _refuse_without_data(self, operation: str) -> None:
-        if self._data is None or self._diff is None:
+        if self._data is None:
             raise self._absence(operation)
 
     def _refuse_if_closed(self, operation: str) -> None:

@@ -99,6 +99,22 @@ class SyncedMemory:
         self._sides = Sides(size, self._device)
         self._closed = False
 
+    @classmethod
+    def over(cls, array: NDArray[Any], device: Device | None = None) -> Self:
+        """Make a memory of an array's size whose host's side it is, as by :meth:`set_cpu_data`.
+
+        Args:
+            array: Any dtype but object, any shape; C-contiguous, aligned, writable.
+            device: Where the other side is; None for ``cpu``, which has none.
+
+        Raises:
+            BufferMismatchError: It is something else.
+        """
+        memory = cls(array.nbytes, device)
+        memory._sides.host = host_bytes("over", array, array.nbytes)
+        memory._head = Head.HEAD_AT_CPU
+        return memory
+
     @property
     def head(self) -> Head:
         """Which side holds the newest bytes."""

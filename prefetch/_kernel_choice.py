@@ -40,7 +40,7 @@ _CURE = (
 class SpanKernels(Protocol):
     """What reads records in a mapped file without a Python object for each; in C only."""
 
-    def raw_shape(
+    def raw_shape(  # noqa: PLR0917 - as in C
         self,
         memory: memoryview,
         page_bytes: int,
@@ -52,7 +52,7 @@ class SpanKernels(Protocol):
     ) -> tuple[int, int, int] | None:
         """Find a record, and return its stored shape if it is raw and sound; else None."""
 
-    def fill_records(
+    def fill_records(  # noqa: PLR0917 - as in C
         self,
         memory: memoryview,
         page_bytes: int,

@@ -81,14 +81,15 @@ class _Memory:
             host = self._host_buffer = self._device.alloc_host(room)
             self._address = host.array.__array_interface__["data"][0]
         array = export_array(host, lease, address=self._address, shape=shape, dtype=dtype)
+        if not self._device.has_device_memory:
+            return Blob.over(array, device=self._device), array
         blob = Blob(shape, dtype=dtype, device=self._device)
-        if self._device.has_device_memory:
-            block = self._device_buffer
-            if block is None or block.nbytes < nbytes:
-                self._device_buffer = None
-                block = self._device_buffer = self._device.alloc_device(room)
-            blob.set_gpu_data(block.slice(0, nbytes, owner=DeviceHold(block, lease)))
-            self.ends = (block.slice(0, nbytes), host.array[:nbytes])
+        block = self._device_buffer
+        if block is None or block.nbytes < nbytes:
+            self._device_buffer = None
+            block = self._device_buffer = self._device.alloc_device(room)
+        blob.set_gpu_data(block.slice(0, nbytes, owner=DeviceHold(block, lease)))
+        self.ends = (block.slice(0, nbytes), host.array[:nbytes])
         blob.set_cpu_data(array)
         return blob, array
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -311,3 +313,69 @@ class TestCopying:
         assert (2, 3) == target.shape
         assert [[0, 1, 2], [3, 4, 5]] == target.cpu_data().tolist()
         assert 105 == target.diff_at((1, 2))
+
+
+def test_a_blob_over_an_array_is_that_of_a_blob_given_it(
+    dtype: type[np.generic], device: Device
+) -> None:
+    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    blob = Blob.over(array, device=device)
+    given = Blob(array.shape, dtype, device=device)
+    given.set_cpu_data(array)
+    for one in (blob, given):
+        assert one.shape == (2, 3, 4)
+        assert one.dtype == dtype
+        assert one.device is device
+        assert one.data.head is Head.HEAD_AT_CPU
+        assert one.diff.size == array.nbytes
+        assert one.diff.head is Head.UNINITIALIZED
+        assert (one.cpu_data() == array).all()
+    assert repr(blob) == repr(given)
+    blob.mutable_cpu_data()[0, 0, 0] = 7
+    assert array[0, 0, 0] == 7
+    if not device.has_device_memory:
+        return
+    assert blob.gpu_data().nbytes == array.nbytes
+    assert peek(blob).tobytes() == array.tobytes()
+
+
+def test_a_blob_over_an_array_grows_into_memory_of_its_own() -> None:
+    array = np.ones(4, np.float32)
+    blob = Blob.over(array)
+    blob.mutable_cpu_diff()[:] = 3
+    blob.reshape(2, 2)
+    assert blob.cpu_data().sum() == 4
+    assert blob.cpu_diff().sum() == 12
+    blob.reshape(5)
+    assert blob.cpu_data().sum() == 0
+    assert blob.cpu_diff().sum() == 0
+    assert (array == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("array", "error"),
+    [
+        (np.zeros((4, 4), np.float32)[:, ::2], BufferMismatchError),
+        (np.frombuffer(b"1234", np.uint8), BufferMismatchError),
+        (np.zeros(3, np.complex64), DtypeError),
+    ],
+    ids=["gaps", "read-only", "complex"],
+)
+def test_a_blob_over_an_array_that_cannot_be_used_in_place_is_refused(
+    array: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        Blob.over(array)
+
+
+def test_threads_that_ask_for_a_diff_at_once_get_the_same_one() -> None:
+    for _ in range(50):
+        blob = Blob.over(np.zeros(4, np.float32))
+        start = threading.Barrier(4)
+
+        def ask(blob: Blob = blob, start: threading.Barrier = start) -> int:
+            start.wait()
+            return id(blob.diff)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({future.result() for future in [pool.submit(ask) for _ in range(4)]}) == 1
