@@ -47,7 +47,7 @@ class Database:
         self._progress = index_progress
         self._index: RecordIndex | None = None
         self._mapping: Mapping | None = None
-        self._can_map = _kernel_choice.spans is not None
+        self._can_map = _kernel_choice.native is not None
         self._index_lock = threading.Lock()
         self._closing = False
 
@@ -83,7 +83,7 @@ class Database:
         """Whether records can be found in a mapping of the file; the first call maps it."""
         if self._mapping is not None:
             return True
-        kernels = _kernel_choice.spans
+        kernels = _kernel_choice.native
         if not self._can_map or kernels is None:
             return False
         try:

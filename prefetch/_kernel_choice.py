@@ -37,8 +37,15 @@ _CURE = (
 )
 
 
-class SpanKernels(Protocol):
-    """What reads records in a mapped file without a Python object for each; in C only."""
+class NativeKernels(Protocol):
+    """What there is in C only: reading mapped files without a Python object for each record, and
+    what NumPy does as well, but in many passes.
+    """
+
+    def philox_words(
+        self, key0: int, key1: int, records: NDArray[np.int64], words: NDArray[np.uint32], /
+    ) -> None:
+        """Draw the random words of records, as `CounterAugmentation` does."""
 
     def raw_shape(  # noqa: PLR0917 - as in C
         self,
@@ -114,8 +121,8 @@ kernels: Kernels = choose(os.environ.get(_VARIABLE) or "auto")
 kernels_available: bool = kernels is not _reference
 """Whether the C extension is there and in use."""
 
-spans: SpanKernels | None = None if kernels is _reference else cast("SpanKernels", kernels)
-"""What reads mapped files; None where the twin is used, which reads through LMDB."""
+native: NativeKernels | None = None if kernels is _reference else cast("NativeKernels", kernels)
+"""What there is in C only; None where the twin is used, with which files are read through LMDB."""
 
 _said: set[str] = set()
 

@@ -38,6 +38,9 @@ def raw_shape(
     is_uint8: bool,
     /,
 ) -> tuple[int, int, int] | None: ...
+def philox_words(
+    key0: int, key1: int, records: NDArray[np.int64], words: NDArray[np.uint32], /
+) -> None: ...
 def locate(
     memory: memoryview,
     page_bytes: int,

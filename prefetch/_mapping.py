@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from prefetch._database_file import DatabaseFile, Meta
     from prefetch._index import RecordIndex
-    from prefetch._kernel_choice import SpanKernels
+    from prefetch._kernel_choice import NativeKernels
     from prefetch._reference import Outcome, Recipe
 
 
@@ -44,7 +44,7 @@ class Mapping:
         OSError: It cannot be mapped.
     """
 
-    def __init__(self, file: DatabaseFile, meta: Meta, kernels: SpanKernels) -> None:
+    def __init__(self, file: DatabaseFile, meta: Meta, kernels: NativeKernels) -> None:
         file.check_size(meta)
         self._path = file.path
         self._page_bytes = meta.page_bytes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory import open_device
+from prefetch import _kernel_choice
 from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
 from prefetch._bad_records import BadRecords
@@ -232,7 +233,12 @@ def _transform(options: TransformConfig, *, phase: str, rng: str) -> Transform:
 def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> Augmentation:
     if config.rng == "counter":
         draws = transform.words_per_record > 0
-        return CounterAugmentation(position.seed) if draws else NoAugmentation()
+        if not draws:
+            return NoAugmentation()
+        native = _kernel_choice.native
+        return CounterAugmentation(
+            position.seed, draw=None if native is None else native.philox_words
+        )
     mirror, crop = transform.draws_mirror, transform.draws_crop
     try:
         return CaffeAugmentation(position.seed, mirror=mirror, crop=crop, state=position.rng)

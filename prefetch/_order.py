@@ -23,8 +23,8 @@ read ahead may be dropped, and a saved state is two integers.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -41,8 +41,7 @@ ShardPolicy = Literal["pad", "drop", "caffe"]
 """How ranks share an epoch whose length their number does not divide."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlannedBatch:
+class PlannedBatch(NamedTuple):
     """What one batch of one rank is made of; the arrays are the caller's own.
 
     Attributes:
@@ -110,7 +109,32 @@ class Order:
     first_epoch: int = 0
     first_served: int = 0
 
+    # Computed once: every batch asks for all of them, and their computation takes as long as the rest
+    # of its plan.
+    _stride: int = field(init=False, repr=False, compare=False)
+    _lane: int = field(init=False, repr=False, compare=False)
+    _whole_share: int = field(init=False, repr=False, compare=False)
+    _first_share: int = field(init=False, repr=False, compare=False)
+    _num_batches: int | None = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        self._check()
+        sees_all = self.policy == "caffe" and self.phase_test
+        for name, value in (
+            # Step from one sample of this rank to its next, in places of the global order, and
+            # where in each step of all ranks this rank stands.
+            ("_stride", 1 if sees_all else self.world_size),
+            ("_lane", 0 if sees_all else self.rank),
+        ):
+            object.__setattr__(self, name, value)
+        for name, samples in (
+            ("_whole_share", self.num_records),
+            ("_first_share", self.num_records - self.first_served),
+        ):
+            object.__setattr__(self, name, self._share_of(samples))
+        object.__setattr__(self, "_num_batches", self._count_batches())
+
+    def _check(self) -> None:
         _check_range("num_records", self.num_records, least=1, most=MAX_SIZE)
         _check_range("batch_size", self.batch_size, least=1)
         check_seed(self.seed)
@@ -131,7 +155,7 @@ class Order:
     @property
     def samples_per_epoch(self) -> int:
         """Samples of this rank in a whole epoch; under ``caffe``, in the epochs that have most."""
-        return self._share_of(self.num_records)
+        return self._whole_share
 
     @property
     def batches_per_epoch(self) -> int:
@@ -153,16 +177,7 @@ class Order:
         Under ``caffe`` every rank has as many: those that complete the last step of all ranks
         take their sample from the epoch after.
         """
-        if self.last_batch == "wrap":
-            samples = self._num_samples
-            return None if samples is None else -(-samples // self.batch_size)
-        whole = self.batches_per_epoch
-        if whole == 0:
-            return 0
-        if self.epochs is None:
-            return None
-        left = self.epochs - self.first_epoch
-        return self._first_batches + (left - 1) * whole if left > 0 else 0
+        return self._num_batches
 
     @property
     def is_sequential(self) -> bool:
@@ -176,7 +191,7 @@ class Order:
     def plan(self, sequence: int) -> PlannedBatch | None:
         """Say what batch `sequence` is made of.
 
-        Costs about 10 us, and for a shuffled batch of 256 about 50 us.
+        Costs about 6 us, and for a shuffled batch of 256 about 30 us.
 
         Returns:
             The batch; None at and after `num_batches`.
@@ -203,7 +218,7 @@ class Order:
             number=index + (self._first_number if resumed else 0),
             records=self._records(epoch, places),
             places=places,
-            epochs=np.full(count, epoch, np.int64),
+            epochs=_repeated(epoch, count),
             first_sample=self._samples_before(epoch) + start,
             last_in_epoch=index + 1 == self._batches_of(share),
         )
@@ -280,20 +295,17 @@ class Order:
         """
         return self._records(epochs, places % self.num_records)
 
-    @property
-    def _stride(self) -> int:
-        """Step from one sample of this rank to its next, in places of the global order."""
-        return 1 if self.policy == "caffe" and self.phase_test else self.world_size
-
-    @property
-    def _lane(self) -> int:
-        """Where in each step of all ranks this rank stands."""
-        return 0 if self.policy == "caffe" and self.phase_test else self.rank
-
-    @property
-    def _first_share(self) -> int:
-        """Samples of this rank in what remains of the first epoch."""
-        return self._share_of(self.num_records - self.first_served)
+    def _count_batches(self) -> int | None:
+        if self.last_batch == "wrap":
+            samples = self._num_samples
+            return None if samples is None else -(-samples // self.batch_size)
+        whole = self.batches_per_epoch
+        if whole == 0:
+            return 0
+        if self.epochs is None:
+            return None
+        left = self.epochs - self.first_epoch
+        return self._first_batches + (left - 1) * whole if left > 0 else 0
 
     @property
     def _first_batches(self) -> int:
@@ -397,7 +409,7 @@ class Order:
         if index + count <= share:
             served = self.first_served if resumed else 0
             places = self._places(served + self._lane + index * self._stride, count)
-            return np.full(count, epoch, np.int64), places
+            return _repeated(epoch, count), places
         # What remains of the first epoch is no longer than an epoch, so its turn is exactly -1.
         turns, places = np.divmod(samples - self._first_share, self.samples_per_epoch)
         if resumed:
@@ -424,6 +436,13 @@ class Order:
         if not self.shuffle:
             return places.copy()
         return shuffled(places, epochs, size=self.num_records, seed=self.seed)
+
+
+def _repeated(value: int, count: int) -> NDArray[np.int64]:
+    """Do as np.full does, in a quarter of the time."""
+    values = np.empty(count, np.int64)
+    values.fill(value)
+    return values
 
 
 def _check_range(name: str, value: int, *, least: int, most: int | None = None) -> None:

@@ -1,6 +1,7 @@
 /* prefetch._kernels: the kernels for Python. The signatures are in prefetch/_kernels.pyi, what the
  * functions do is in prefetch/_reference.py. Here buffers are held while the GIL is given away. */
 #include "arguments.h"
+#include "philox.h"
 #include "span_calls.h"
 
 #include <stdlib.h>
@@ -233,6 +234,35 @@ static PyObject *raw_shape(PyObject *module, PyObject *const *arguments, Py_ssiz
     return result;
 }
 
+static PyObject *philox_words(PyObject *module, PyObject *const *arguments,
+                              Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 4) {
+        PyErr_Format(PyExc_TypeError, "philox_words() takes 4 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    const unsigned long key0 = PyLong_AsUnsignedLong(arguments[0]);
+    const unsigned long key1 = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(arguments[1]);
+    Py_buffer records = {0}, words = {0};
+    PyObject *result = NULL;
+    if (!PyErr_Occurred() && take(arguments[2], &records, PyBUF_C_CONTIGUOUS, 1, "records") &&
+        take(arguments[3], &words, PyBUF_CONTIG, 2, "words")) {
+        if (!has_type(&records, 'i', 8))
+            PyErr_SetString(PyExc_TypeError, "records must be int64");
+        else if (check_words(&words, 1) && words.shape[0] == records.shape[0]) {
+            draw_words((uint32_t)key0, (uint32_t)key1, records.buf, (size_t)records.shape[0],
+                       words.buf);
+            result = Py_NewRef(Py_None);
+        } else if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "records and words differ in length");
+    }
+    give_back(&records);
+    give_back(&words);
+    return result;
+}
+
 /* The buffers of a decoded image and its row. */
 struct held_image {
     struct image image;
@@ -321,6 +351,10 @@ static PyMethodDef functions[] = {
      "raw_shape(memory, page_bytes, leaves, firsts, record, is_uint8, /)\n--\n\n"
      "Find a record through the packed index and return its channels, height and width, if it is a "
      "raw one with nothing wrong for a batch of uint8 or of floats; None for any other."},
+    {"philox_words", (PyCFunction)(void (*)(void))philox_words, METH_FASTCALL,
+     "philox_words(key0, key1, records, words, /)\n--\n\n"
+     "Draw the three random words of each record under a key of two words, as "
+     "prefetch._augment.CounterAugmentation does."},
     {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
      "fill_image(image, words, row, recipe, /)\n--\n\n"
      "Fill one row from a decoded image, as prefetch._reference.fill_image does."},

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from prefetch import _kernels
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, reduce_word, reduce_words
 from prefetch._order import Order, PlannedBatch
 
@@ -232,3 +235,27 @@ class TestReducing:
             reduce_word(5, 0, modulo=modulo)
         with pytest.raises(ValueError, match="extents reach -1: expected 1 or more"):
             reduce_words(np.array([5, 5], np.uint32), np.array([2, -1]), modulo=modulo)
+
+
+class TestNativeWords:
+    @given(
+        seed=st.integers(0, 2**64 - 1),
+        num_records=st.integers(1, 2**40),
+        batch_size=st.integers(1, 40),
+        sequence=st.integers(0, 2**50),
+    )
+    def test_the_c_kernel_draws_what_numpy_draws(
+        self, seed: int, num_records: int, batch_size: int, sequence: int
+    ) -> None:
+        order = Order(num_records, batch_size, shuffle=True, seed=seed, last_batch="wrap")
+        batch = planned(order, sequence)
+        native = CounterAugmentation(seed, draw=_kernels.philox_words)
+        assert native.words(batch).tolist() == CounterAugmentation(seed).words(batch).tolist()
+
+    def test_arguments_that_do_not_fit_are_refused(self) -> None:
+        records, words = np.zeros(2, np.int64), np.zeros((2, 3), np.uint32)
+        for bad in ((-1, 0, records, words), (0, 0, records, words[:1]), (0, 0, words, words)):
+            with pytest.raises((TypeError, ValueError, OverflowError)):
+                _kernels.philox_words(*bad)
+        with pytest.raises(TypeError, match="records must be int64"):
+            _kernels.philox_words(0, 0, words[0], words)
