@@ -109,8 +109,7 @@ class Order:
     first_epoch: int = 0
     first_served: int = 0
 
-    # Computed once: every batch asks for all of them, and their computation takes as long as the rest
-    # of its plan.
+    # Computed once: every batch asks for them, and they take as long as the rest of its plan.
     _stride: int = field(init=False, repr=False, compare=False)
     _lane: int = field(init=False, repr=False, compare=False)
     _whole_share: int = field(init=False, repr=False, compare=False)

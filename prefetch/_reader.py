@@ -42,6 +42,7 @@ class Reader(threading.Thread):
         self._prefetcher = prefetcher
         self._assembly = prefetcher.assembly
         self._clock = clock
+        self._allowed_shape: tuple[int, ...] | None = None
         self.doing = "starting"
 
     def run(self) -> None:
@@ -84,7 +85,9 @@ class Reader(threading.Thread):
         try:
             self._prefetcher.plan_into(slot)
             sample_shape = filler.first_shape(slot)
-            self._assembly.refuse_too_large(sample_shape)
+            if sample_shape != self._allowed_shape:
+                self._assembly.refuse_too_large(sample_shape)
+                self._allowed_shape = sample_shape
             slot.shape(
                 sample_shape,
                 dtype=self._assembly.transform.dtype,
