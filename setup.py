@@ -14,6 +14,8 @@ _SOURCES = (
     "arguments.c",
     "span_calls.c",
     "spans.c",
+    "sum_calls.c",
+    "sums.c",
     "part.c",
     "datum.c",
     "check.c",
@@ -28,6 +30,8 @@ _HEADERS = (
     "loops.h",
     "span_calls.h",
     "spans.h",
+    "sum_calls.h",
+    "sums.h",
     "vectors.h",
     "window.h",
 )
