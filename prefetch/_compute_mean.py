@@ -80,6 +80,9 @@ class Mean:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
+        except OSError as error:
+            error.filename, error.filename2 = os.fspath(path), None  # the caller's name for it
+            raise
         finally:
             draft.unlink(missing_ok=True)
 
