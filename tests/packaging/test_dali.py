@@ -24,7 +24,7 @@ dali = pytest.importorskip(
 )
 
 RNG = np.random.default_rng(0)
-NAMES = [f"{number} of the im\N{LATIN SMALL LETTER A WITH GRAVE}ges" for number in range(7)]
+NAMES = [f"{number} of the caf\N{LATIN SMALL LETTER E WITH ACUTE}" for number in range(7)]
 LABELS = [3, 0, 2**31 - 1, 5, 128, 70000, 1]
 
 
