@@ -38,6 +38,14 @@ test-fakecuda: ## run the CUDA device's tests on a fake CUDA device
 	@PYTHONPATH=tests/fakecuda/py .venv-fakecuda/bin/python -m pytest -p fakecuda \
 	  tests/gpu tests/memory tests/fakecuda $(ARGS)
 
+# An environment of its own, since the peers are large.
+.PHONY: test-peers
+test-peers: ## run the tests that need other loaders: they read what is converted, and are compared
+	@$(MAKE) venv VENV=.venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --editable '.[peers]'
+	@.venv-peers/bin/python -m pytest tests/packaging/test_dali.py \
+	  tests/packaging/test_benchmark_peers.py $(ARGS)
+
 .PHONY: benchmark
 benchmark: venv ## measure images/s, CPU time per image and waiting on this machine
 	@$(RUN) scripts/benchmark.py $(ARGS)

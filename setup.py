@@ -14,6 +14,8 @@ _SOURCES = (
     "arguments.c",
     "span_calls.c",
     "spans.c",
+    "sum_calls.c",
+    "sums.c",
     "part.c",
     "philox.c",
     "datum.c",
@@ -30,6 +32,8 @@ _HEADERS = (
     "philox.h",
     "span_calls.h",
     "spans.h",
+    "sum_calls.h",
+    "sums.h",
     "vectors.h",
     "window.h",
 )

@@ -4,19 +4,16 @@ Caffe adds each record to a float32 sum in the order of the keys and divides by 
 sum is exact as long as it stays below 2**24 (65,793 records of white); beyond, every addition
 rounds, so that the result depends on the order. Here it is the same order for any number of
 threads: images are decoded by all of them, and each then adds its own pixels, record after record.
-
-OpenCV's ``accumulate`` does the adding, since NumPy converts uint8 to float32 in a buffer first
-(twice as fast, and 0.6 of what one core reads).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,24 +23,25 @@ from prefetch._decode import ImageDecoder
 from prefetch._errors import RecordError
 from prefetch._faults import BadRecordError, Reason
 from prefetch._reference import image_bytes, raw_pixels
+from prefetch._sums import sum_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from prefetch._records import Records
     from prefetch._source import RecordSource
+    from prefetch._sums import Image
 
     Progress = Callable[[int, int], None]
 
 # Records are taken in blocks: of so many bytes that the threads are worth waking, and that two
 # blocks, the one being added and the one being read, take little memory.
 _BLOCK_BYTES: Final = 1 << 26
-_BLOCK_RECORDS: Final = 1024
-# A thread's share of the pixels: the call costs 1 us, as much as adding 4,000 of them.
+_BLOCK_RECORDS: Final = 4096
+# A thread's share of the pixels at the least: less is not worth its waking.
 _SHARE_PIXELS: Final = 1 << 15
 _FLOAT: Final = np.dtype(np.float32)
 
@@ -82,6 +80,9 @@ class Mean:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
+        except OSError as error:
+            error.filename, error.filename2 = os.fspath(path), None  # the caller's name for it
+            raise
         finally:
             draft.unlink(missing_ok=True)
 
@@ -152,9 +153,18 @@ def _add_all(
         while done < source.num_records:
             records = walker.take(done, min(count, source.num_records - done))
             try:
-                images = _images(records.values, source, done, pool, decoding)
+                known = None if total is None else total.find_bytes(records.values)
+                images = _images(
+                    records.values,
+                    known,
+                    source=source,
+                    first=done,
+                    pool=pool,
+                    decoding=decoding,
+                )
                 if total is None:
-                    total = _Total(images[0].shape, num_threads, exact=exact)
+                    channels, height, width = np.asarray(images[0]).shape
+                    total = _Total((channels, height, width), num_threads, exact=exact)
                     count = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // images[0].nbytes))
                 _check_shapes(images, total.shape, source, done)
                 total.wait()
@@ -178,26 +188,31 @@ def _add_all(
 class _Total:
     """A sum of images, formed pixel by pixel in the order in which they are added."""
 
-    def __init__(self, shape: tuple[int, ...], num_threads: int, *, exact: bool) -> None:
+    def __init__(self, shape: tuple[int, int, int], num_threads: int, *, exact: bool) -> None:
         self.shape = shape
         size = int(np.prod(shape, dtype=np.int64))
         self.pixels: NDArray[Any] = np.zeros(size, np.float64 if exact else np.float32)
         num_shares = max(1, min(num_threads, size // _SHARE_PIXELS))
         bounds = [size * share // num_shares for share in range(num_shares + 1)]
         self._shares = [slice(*pair) for pair in pairwise(bounds)]
+        self._kernels = sum_kernels()
         self._under_way: list[Future[None]] = []
         self._records: Records | None = None
 
-    def add(
-        self, images: Sequence[NDArray[Any]], records: Records, pool: ThreadPoolExecutor
-    ) -> None:
+    def find_bytes(self, values: Sequence[memoryview]) -> list[memoryview | None]:
+        """Return the pixels of raw records of the sum's shape; None for all else."""
+        return self._kernels.find_bytes(values, self.shape)
+
+    def add(self, images: Sequence[Image], records: Records, pool: ThreadPoolExecutor) -> None:
         """Begin to add images, each of the sum's shape, which lie in the memory of records.
 
         What was begun before must have been waited for. The records are released when this is.
         """
         self._records = records
-        rows = [image.reshape(1, -1) for image in images]
-        self._under_way = [pool.submit(self._add_share, rows, share) for share in self._shares]
+        self._under_way = [
+            pool.submit(self._kernels.add_up, images, share.start, self.pixels[share])
+            for share in self._shares
+        ]
 
     def wait(self) -> None:
         """Wait until what was begun is added, and release its records; idempotent."""
@@ -208,13 +223,6 @@ class _Total:
             records.release()
         for share in under_way:
             share.result()
-
-    def _add_share(self, rows: list[NDArray[Any]], share: slice) -> None:
-        import cv2  # noqa: PLC0415 (0.1 s, and few programs compute a mean)
-
-        pixels = self.pixels[share].reshape(1, -1)
-        for row in rows:
-            cv2.accumulate(row[:, share], pixels)
 
 
 class _Decoding(threading.local):
@@ -234,19 +242,35 @@ class _Decoding(threading.local):
 
 def _images(
     values: Sequence[memoryview],
+    known: Sequence[memoryview | None] | None,
+    *,
     source: RecordSource,
     first: int,
     pool: ThreadPoolExecutor,
     decoding: _Decoding,
-) -> list[NDArray[Any]]:
-    """Return the pixels of records, each (channels, height, width), C-contiguous.
+) -> list[Image]:
+    """Return the pixels of records, C-contiguous.
+
+    Args:
+        values: The records.
+        known: Pixels that were found and need no look; None for a record where they were not.
+        source: Where the records are from.
+        first: Position of the first of them there.
+        pool: Decodes images.
+        decoding: Its decoders.
+
+    Returns:
+        What is known, and arrays of (channels, height, width) of the others.
 
     Raises:
         RecordError: One of them is bad; the first of them, if several are.
     """
-    begun: list[NDArray[Any] | Future[NDArray[np.uint8]]] = []
+    begun: list[Image | Future[NDArray[np.uint8]]] = []
     fault: RecordError | None = None
-    for value in values:
+    for value, pixels in zip(values, known or repeat(None), strict=False):
+        if pixels is not None:
+            begun.append(pixels)
+            continue
         try:
             datum = parse_datum(value)
             begun.append(
@@ -258,11 +282,11 @@ def _images(
             fault = _record_error(source, first + len(begun), bad)
             break
     # The records may be released only when no thread reads them any more.
-    wait([image for image in begun if not isinstance(image, np.ndarray)])
-    images = []
+    wait([image for image in begun if isinstance(image, Future)])
+    images: list[Image] = []
     for position, image in enumerate(begun, first):
         try:
-            images.append(image if isinstance(image, np.ndarray) else image.result())
+            images.append(image.result() if isinstance(image, Future) else image)
         except BadRecordError as bad:
             raise _record_error(source, position, bad) from None
     if fault is not None:
@@ -271,15 +295,15 @@ def _images(
 
 
 def _check_shapes(
-    images: Sequence[NDArray[Any]], shape: tuple[int, ...], source: RecordSource, first: int
+    images: Sequence[Image], shape: tuple[int, ...], source: RecordSource, first: int
 ) -> None:
-    """Raise unless all images have a shape.
+    """Raise unless all arrays have a shape.
 
     Raises:
         RecordError: One has not.
     """
     for position, image in enumerate(images, first):
-        if image.shape != shape:
+        if isinstance(image, np.ndarray) and image.shape != shape:
             raise _record_error(source, position, _other_shape(image.shape, shape))
 
 

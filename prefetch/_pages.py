@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ import numpy.typing as npt
 from prefetch._errors import CorruptDatabaseError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from prefetch._database_file import DatabaseFile, Meta
 
 _HEADER: Final = struct.Struct("<Q2xHHH")
@@ -41,6 +43,20 @@ _SUB_DATABASE: Final = 0x02
 
 # Address space that counting the leaves may take; mapping so much and reading it costs 20 us.
 _WINDOW_BYTES: Final = 16 * 2**20
+
+
+class _Page(NamedTuple):
+    """A page of a tree.
+
+    Attributes:
+        content: Its bytes.
+        num_nodes: How many nodes it has.
+        upper: Where the first of them may begin.
+    """
+
+    content: bytes
+    num_nodes: int
+    upper: int
 
 
 class TreePages:
@@ -127,17 +143,23 @@ class TreePages:
         Raises:
             CorruptDatabaseError: The page is no leaf, or has no such record.
         """
-        page, num_nodes, upper = self._page(number, _LEAF)
-        if slot >= num_nodes:
-            raise self._corrupt(f"page {number} has no record {slot}")
-        (offset,) = _SLOT.unpack_from(page, _HEADER_BYTES + 2 * slot)
-        if not upper <= offset <= len(page) - _NODE_BYTES:
-            raise self._corrupt(f"page {number} has a record outside of the page")
-        begin = offset + _NODE_BYTES
-        end = begin + _SLOT.unpack_from(page, begin - 2)[0]
-        if end > len(page):
-            raise self._corrupt(f"page {number} has a key that ends outside of the page")
-        return page[begin:end]
+        return self._key(number, self._page(number, _LEAF), slot)
+
+    def keys(
+        self, number: int, choose: Callable[[int], Iterable[int]]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield some of a leaf page's records, their places there and their keys; one ``pread``.
+
+        Args:
+            number: The page.
+            choose: Returns places there, given how many records there are, 1 or more.
+
+        Raises:
+            CorruptDatabaseError: The page is no leaf, or damaged.
+        """
+        page = self._page(number, _LEAF)
+        for slot in choose(page.num_nodes):
+            yield slot, self._key(number, page, slot)
 
     def first_leaf(self) -> int | None:
         """Return the number of the leaf page with the first records; None where there are none.
@@ -168,8 +190,8 @@ class TreePages:
         """Pages within which ``record_counts`` takes its leaves."""
         return self._window_pages
 
-    def _page(self, number: int, kind: int) -> tuple[bytes, int, int]:
-        """Return a page of a kind, how many nodes it has, and where the first may begin."""
+    def _page(self, number: int, kind: int) -> _Page:
+        """Return a page of a kind."""
         page_bytes = self._meta.page_bytes
         page = self._file.read(page_bytes, number * page_bytes)
         if len(page) < page_bytes:
@@ -182,7 +204,21 @@ class TreePages:
             raise self._corrupt(f"page {number} is no {'branch' if kind == _BRANCH else 'leaf'}")
         if not _HEADER_BYTES + 2 <= lower <= upper <= page_bytes or lower & 1:
             raise self._corrupt(f"page {number} says its free space is {lower} to {upper}")
-        return page, (lower - _HEADER_BYTES) // 2, upper
+        return _Page(page, (lower - _HEADER_BYTES) // 2, upper)
+
+    def _key(self, number: int, page: _Page, slot: int) -> bytes:
+        """Return the key of a record of a leaf page."""
+        content, num_nodes, upper = page
+        if slot >= num_nodes:
+            raise self._corrupt(f"page {number} has no record {slot}")
+        (offset,) = _SLOT.unpack_from(content, _HEADER_BYTES + 2 * slot)
+        if not upper <= offset <= len(content) - _NODE_BYTES:
+            raise self._corrupt(f"page {number} has a record outside of the page")
+        begin = offset + _NODE_BYTES
+        end = begin + _SLOT.unpack_from(content, begin - 2)[0]
+        if end > len(content):
+            raise self._corrupt(f"page {number} has a key that ends outside of the page")
+        return content[begin:end]
 
     def _nodes(
         self, number: int, kind: int

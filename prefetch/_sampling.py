@@ -15,7 +15,7 @@ from prefetch._errors import CorruptDatabaseError
 from prefetch._pages import TreePages
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
     from numpy.typing import NDArray
 
@@ -71,42 +71,29 @@ class RecordSampler:
         try:
             for start in range(0, self._drawn.size, _LEAVES_A_CHUNK):
                 chunk = np.sort(self._drawn[start : start + _LEAVES_A_CHUNK])
-                for place, slot, key in self._keys(chunk):
-                    with self._database.using(reading) as transaction:
-                        value = transaction.get(key)
-                        if value is None:
-                            raise CorruptDatabaseError(
-                                self._database.path,
-                                f"is damaged: the record of key {key!r} cannot be found",
-                            )
-                        try:
-                            yield SampledRecord((place, slot), key, value)
-                        finally:
-                            value.release()
+                for place in chunk.tolist():
+                    leaf = int(self._leaves[place])
+                    for slot, key in self._pages.keys(leaf, self._choose):
+                        with self._database.using(reading) as transaction:
+                            value = transaction.get(key)
+                            if value is None:
+                                raise self._missing(key)
+                            try:
+                                yield SampledRecord((place, slot), key, value)
+                            finally:
+                                value.release()
         finally:
             snapshot.give_back(reading)
 
-    def _keys(self, places: NDArray[np.int64]) -> Iterator[tuple[int, int, bytes]]:
-        """Yield place, slot and key of the records drawn from some leaves, given their places."""
-        numbers = self._leaves[places]
-        counts = self._counts(numbers)
-        for place, number, count in zip(
-            places.tolist(), numbers.tolist(), counts.tolist(), strict=True
-        ):
-            for slot in np.flatnonzero(self._rng.random(count) < self._chance).tolist():
-                yield place, slot, self._pages.key(number, slot)
+    def _missing(self, key: bytes) -> CorruptDatabaseError:
+        return CorruptDatabaseError(
+            self._database.path, f"is damaged: the record of key {key!r} cannot be found"
+        )
 
-    def _counts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many records each of some leaf pages holds."""
-        order = np.argsort(numbers)
-        ascending = numbers[order]
-        counts = np.empty_like(numbers)
-        begin = 0
-        while begin < ascending.size:
-            end = int(np.searchsorted(ascending, ascending[begin] + self._pages.window))
-            counts[order[begin:end]] = self._pages.record_counts(ascending[begin:end])
-            begin = end
-        return counts
+    def _choose(self, num_records: int) -> list[int]:
+        """Draw some of a leaf's records."""
+        draws = self._rng.random(num_records).tolist()
+        return [slot for slot, draw in enumerate(draws) if draw < self._chance]
 
     def _find_leaves(self) -> NDArray[np.int64]:
         """Return leaf pages in key order: all, or all beneath branches that were drawn."""

@@ -88,7 +88,8 @@ def find_classes(root: Path) -> Listing:
     they are the labels themselves. Hidden files and folders are left out, symbolic links followed.
 
     Raises:
-        InputError: There are no class folders, or no images in them.
+        InputError: There are no class folders, no images in them, or a symbolic link leads back to
+            a folder that it lies in.
         OSError: A folder cannot be read.
     """
     names = sorted((one.name for one in _visible(root) if one.is_dir()), key=os.fsencode)
@@ -105,7 +106,7 @@ def find_classes(root: Path) -> Listing:
     entries: list[Entry] = []
     num_other = 0
     for name, label in classes:
-        files = _files(root / name, name)
+        files = _files(root / name, name, frozenset({_identity(root)}))
         images = sorted((file for file in files if _is_image(file)), key=os.fsencode)
         entries += [Entry(file, label) for file in images]
         num_other += len(files) - len(images)
@@ -155,13 +156,35 @@ def _visible(folder: Path) -> list[os.DirEntry[str]]:
         return [one for one in found if not one.name.startswith(".")]
 
 
-def _files(folder: Path, name: str) -> list[str]:
-    """Return the files in a folder and the folders in it, as paths that begin with ``name``."""
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
+def _files(folder: Path, name: str, around: frozenset[tuple[int, int]] = frozenset()) -> list[str]:
+    """Return the files in a folder and the folders in it, as paths that begin with ``name``.
+
+    Args:
+        folder: The folder.
+        name: What its path is called.
+        around: Device and inode of the folders that it lies in.
+
+    Raises:
+        InputError: A symbolic link leads back to a folder that it lies in.
+    """
+    itself = _identity(folder)
+    if itself in around:
+        raise InputError(
+            os.fspath(folder.absolute()),
+            "leads back by a symbolic link to a folder that it lies in, so that its images have "
+            "no end; remove the link",
+        )
+    around |= {itself}
     found = []
     for one in _visible(folder):
         path = f"{name}/{one.name}"
         if one.is_dir():
-            found += _files(folder / one.name, path)
+            found += _files(folder / one.name, path, around)
         elif one.is_file():
             found.append(path)
     return found

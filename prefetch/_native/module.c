@@ -3,6 +3,7 @@
 #include "arguments.h"
 #include "philox.h"
 #include "span_calls.h"
+#include "sum_calls.h"
 
 #include <stdlib.h>
 
@@ -358,6 +359,12 @@ static PyMethodDef functions[] = {
     {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
      "fill_image(image, words, row, recipe, /)\n--\n\n"
      "Fill one row from a decoded image, as prefetch._reference.fill_image does."},
+    {"find_bytes", (PyCFunction)(void (*)(void))find_bytes, METH_FASTCALL,
+     "find_bytes(values, shape, /)\n--\n\n"
+     "Find the pixels of raw records of a shape, as prefetch._sums.find_bytes does."},
+    {"add_up", (PyCFunction)(void (*)(void))add_up, METH_FASTCALL,
+     "add_up(images, first, sums, /)\n--\n\n"
+     "Add images to sums, as prefetch._sums.add_up does."},
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from prefetch.cli._opening import (  # noqa: TC001 - typer reads the annotations
+from prefetch.cli._opening import (
     LayerOption,
     PhaseOption,
     RootOption,
     StageOption,
+    check_folder,
 )
 
 
@@ -22,7 +23,11 @@ def from_prototxt(
     ],
     output: Annotated[
         Path | None,
-        typer.Argument(metavar="OUT", help="The YAML file; without it the text is printed."),
+        typer.Argument(
+            metavar="OUT",
+            help="The YAML file; without it the text is printed.",
+            callback=check_folder,
+        ),
     ] = None,
     *,
     phase: PhaseOption = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from prefetch.cli._opening import check_folder
 from prefetch.cli._terminal import Patience, print_fields, print_json
 
 _SUFFIXES = (".binaryproto", ".npy")
@@ -17,7 +18,7 @@ def _check_name(path: Path | None) -> Path | None:
     """Refuse a name that does not tell the kind of file, before anything is read."""
     if path is not None and path.suffix not in _SUFFIXES:
         raise typer.BadParameter(f"expected a name that ends in {' or '.join(_SUFFIXES)}")
-    return path
+    return check_folder(path)
 
 
 def mean(
@@ -27,7 +28,7 @@ def mean(
     output: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[OUT]",
+            metavar="OUT",
             help="OUT.binaryproto, Caffe's mean file, or OUT.npy; without it the means of the "
             "channels are printed only.",
             callback=_check_name,

@@ -15,6 +15,7 @@ from prefetch.cli._opening import (
     PhaseOption,
     RootOption,
     StageOption,
+    check_folder,
     load,
 )
 from prefetch.cli._terminal import Patience, print_json, shown_key
@@ -31,7 +32,7 @@ def check_picture_name(path: Path | None) -> Path | None:
 
         if not can_write(path):
             raise typer.BadParameter(f"no picture can be written as {path.name}; end it in .png")
-    return path
+    return check_folder(path)
 
 
 def show(

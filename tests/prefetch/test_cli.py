@@ -234,9 +234,29 @@ def test_a_name_that_is_no_pictures_is_refused_before_anything_is_read(run: Run)
 
 @pytest.mark.usefixtures("folder")
 def test_a_picture_that_cannot_be_written_is_an_error(run: Run) -> None:
-    status, _, err = run("inspect", "data/lmdb", "--show", "none/a.png")
+    Path("a.png").mkdir()
+    status, _, err = run("inspect", "data/lmdb", "--show", "a.png")
     assert 1 == status
-    assert "none/a.png" in err
+    assert "a.png" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "none", "--show", "nowhere/a.png"),
+        ("show", "digits.yaml", "nowhere/a.png"),
+        ("mean", "none", "nowhere/mean.npy"),
+        ("from-prototxt", "net.prototxt", "nowhere/net.yaml"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_folder_that_is_not_there_is_named_before_anything_is_read(
+    arguments: tuple[str, ...], run: Run
+) -> None:
+    Path("digits.yaml").touch()
+    status, _, err = run(*arguments)
+    assert 2 == status
+    assert f"there is no folder {Path('nowhere').absolute()}" in err
 
 
 def test_where_the_terminal_has_no_blocks_bars_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:

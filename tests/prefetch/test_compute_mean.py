@@ -180,8 +180,9 @@ def test_a_mean_that_cannot_be_written_leaves_the_old_one(
     path = tmp_path / "mean.npy"
     path.write_bytes(b"old")
     monkeypatch.setattr(np, "save", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         Mean(np.zeros((1, 1, 1), np.float32), (0.0,), 1).save(path)
+    assert str(path) == caught.value.filename
     assert b"old" == path.read_bytes()
     assert ["mean.npy"] == [one.name for one in tmp_path.iterdir()]
 

@@ -146,6 +146,26 @@ def test_a_folder_without_class_folders_or_images_is_refused(tmp_path: Path) -> 
         find_classes(tmp_path)
 
 
+@pytest.mark.parametrize("target", [".", "..", "../..", "deep"])
+def test_a_link_to_a_folder_that_it_lies_in_is_refused(target: str, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "cat" / "deep").mkdir(parents=True)
+    (root / "cat" / "1.jpg").touch()
+    (root / "cat" / "deep" / "link").symlink_to(f"../{target}")
+    with pytest.raises(InputError, match=r"deep/link.*: leads back by a symbolic link"):
+        find_classes(root)
+
+
+def test_a_link_to_another_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "1.jpg").touch()
+    for name in ("cat", "dog"):
+        (tmp_path / "root").mkdir(exist_ok=True)
+        (tmp_path / "root" / name).symlink_to("../store")
+    found = find_classes(tmp_path / "root")
+    assert (("cat/1.jpg", 0), ("dog/1.jpg", 1)) == found.entries
+
+
 def test_a_key_is_the_place_and_the_name() -> None:
     assert b"00000007_dir/a b.jpg" == image_key(7, b"dir/a b.jpg")
 

@@ -14,6 +14,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TESTS = (
     "tests/prefetch/test_kernels.py",
     "tests/prefetch/test_reference.py",
+    "tests/prefetch/test_sums.py",
     "tests/properties/test_kernels_properties.py",
 )
 

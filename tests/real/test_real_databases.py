@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import prefetch
 from prefetch._datum import DatumView, parse_datum
 from prefetch._errors import DatabaseTruncatedError
 from prefetch._source import Records, RecordSource
-from prefetch.caffe import BlobProto, Datum
+from prefetch.caffe import BlobProto, BlobShape, Datum
+from prefetch.testing import encode_image, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,6 +187,37 @@ def test_a_real_mean_file_is_read(real_data: Path, name: str, shape: tuple[int, 
     assert blob.HasField("num")
     assert (blob.channels, blob.height, blob.width) == shape
     assert len(blob.data) == np.prod(shape)
+
+
+@pytest.mark.parametrize("form", ["as it is", "shape only", "npy"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gray_as_3x32x32_mean",
+        "cifar10_train_3x32x32",
+        "legacy_dims_3x64x64",
+        "legacy_dims_3x96x96",
+    ],
+)
+def test_a_feed_subtracts_any_real_mean_file(
+    real_data: Path, tmp_path: Path, name: str, form: str
+) -> None:
+    path = real_data / "mean" / f"{name}.binaryproto"
+    blob = BlobProto.FromString(path.read_bytes())
+    shape = blob.channels, blob.height, blob.width
+    mean = np.array(blob.data, np.float32).reshape(shape)
+    if form == "shape only":
+        path = tmp_path / "mean.binaryproto"
+        path.write_bytes(BlobProto(shape=BlobShape(dim=shape), data=blob.data).SerializeToString())
+    elif form == "npy":
+        path = tmp_path / "mean.npy"
+        np.save(path, mean)
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    source = write_database(tmp_path / "db", [(b"0", encode_image(image, label=0))])
+    config = {"source": source, "device": "cpu", "transform": {"mean_file": path}}
+    with prefetch.open(config) as feed:
+        (batch,) = list(feed)
+        np.testing.assert_array_equal(image.astype(np.float32) - mean, batch.data.numpy()[0])
 
 
 def test_a_real_mean_is_the_mean_of_its_database(real_data: Path) -> None:
