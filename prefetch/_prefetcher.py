@@ -150,9 +150,7 @@ class Prefetcher:
         """Have the readers find the records themselves, if they are faster at that."""
         self._indexed_from_epoch = sys.maxsize
         if self.assembly.source.can_do_without_walker():
-            walker, self._walker = self._walker, None
-            if walker is not None:
-                walker.close()
+            self._walker = None
 
     def shaped(self, slot: Slot) -> Part | None:
         """Open the slot's parts to all readers; return the first, None if it is not wanted."""
@@ -462,8 +460,6 @@ class Prefetcher:
             self._schedule.abandon()
             self._delivery.abandon()
             self._ring.close()
-        if self._walker is not None:
-            self._walker.close()
         self.assembly.source.close()
         self.assembly.bad_records.close()
         if self.assembly.owns_device:

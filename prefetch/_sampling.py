@@ -15,7 +15,7 @@ from prefetch._errors import CorruptDatabaseError
 from prefetch._pages import TreePages
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
     from numpy.typing import NDArray
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_BRANCHES: Final = 300
 _LEAVES_A_CHUNK: Final = 128
+_RECORDS_A_FIND: Final = 16  # each may take a page from the disk, and whoever asks may stop
 
 
 class SampledRecord(NamedTuple):
@@ -66,35 +67,33 @@ class RecordSampler:
         Raises:
             SourceError: The database is damaged, or was changed or truncated.
         """
-        snapshot = self._database.snapshot
-        reading = snapshot.reading()
-        try:
-            for start in range(0, self._drawn.size, _LEAVES_A_CHUNK):
-                chunk = np.sort(self._drawn[start : start + _LEAVES_A_CHUNK])
-                for place, slot, key in self._keys(chunk):
-                    with self._database.using(reading) as transaction:
-                        value = transaction.get(key)
-                        if value is None:
-                            raise CorruptDatabaseError(
-                                self._database.path,
-                                f"is damaged: the record of key {key!r} cannot be found",
-                            )
-                        try:
-                            yield SampledRecord((place, slot), key, value)
-                        finally:
-                            value.release()
-        finally:
-            snapshot.give_back(reading)
+        for start in range(0, self._drawn.size, _LEAVES_A_CHUNK):
+            chunk = np.sort(self._drawn[start : start + _LEAVES_A_CHUNK])
+            with self._database.using():
+                drawn = self._draw(chunk)
+            for first in range(0, len(drawn[0]), _RECORDS_A_FIND):
+                places, pages, slots = (each[first : first + _RECORDS_A_FIND] for each in drawn)
+                with self._database.using():
+                    keys, values = self._database.find(pages, slots)
+                for row, order in enumerate(zip(places.tolist(), slots.tolist(), strict=True)):
+                    with values[row] as value:
+                        yield SampledRecord(order, bytes(keys[row]), value)
 
-    def _keys(self, places: NDArray[np.int64]) -> Iterator[tuple[int, int, bytes]]:
-        """Yield place, slot and key of the records drawn from some leaves, given their places."""
+    def _draw(
+        self, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return leaf's place, leaf page and slot of the records drawn from some leaves, (n,)."""
         numbers = self._leaves[places]
         counts = self._counts(numbers)
-        for place, number, count in zip(
-            places.tolist(), numbers.tolist(), counts.tolist(), strict=True
-        ):
-            for slot in np.flatnonzero(self._rng.random(count) < self._chance).tolist():
-                yield place, slot, self._pages.key(number, slot)
+        drawn = [
+            np.flatnonzero(self._rng.random(count) < self._chance) for count in counts.tolist()
+        ]
+        num_drawn = [slots.size for slots in drawn]
+        return (
+            np.repeat(places, num_drawn),
+            np.repeat(numbers, num_drawn),
+            np.concatenate(drawn).astype(np.int64),
+        )
 
     def _counts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many records each of some leaf pages holds."""

@@ -254,6 +254,7 @@ class RecordTransformer:
                 values.memory, values.begins, values.sizes, words, data, labels, self._recipe
             )
         else:
+            values = list(values)  # those of a file that is not mapped are read at each access
             outcomes = self._kernels.fill(values, words, data, labels, self._recipe)
         for position, code, numbers in outcomes:
             fault: Fault | None

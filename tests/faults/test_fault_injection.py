@@ -206,7 +206,7 @@ EFFECTS: dict[str, tuple[type, str, dict[str, Any]]] = {
     "fetch": (RecordReader, "fetch", {"shuffle": True}),
     "parse or decode": (RecordTransformer, "fill", {}),
     "shape": (RecordTransformer, "sample_shape", {}),
-    "walk of a second database": (Walker, "_walk", {}),
+    "walk of a second database": (Walker, "_places", {}),
 }
 
 
@@ -292,38 +292,20 @@ def test_an_error_read_ahead_in_an_epoch_that_is_left_is_dropped_with_it(
             next(iterator)
 
 
-def test_the_nth_transaction_that_lmdb_refuses_is_an_error_of_the_source(source: Path) -> None:
-    """Readers that find no room in the lock file's table share the snapshot's transaction."""
-    with lmdb.open(str(source), readonly=True, lock=False) as environment:
-        real: Any = environment
-        for refusal in (lmdb.ReadersFullError, lmdb.MapResizedError):
-            feed = prefetch.open(_options(source, 8, shuffle=True), source=real)
-            shared: Any = _Refusing(real, refusal)
-            for database in feed._prefetcher.assembly.source._databases:
-                database.snapshot.shared.environment = shared
-            taken, error = _take_all(feed)
-            assert (len(taken), error) == (NUM_RECORDS, None)
-            assert shared.refused
-            for database in feed._prefetcher.assembly.source._databases:
-                database.snapshot.shared.environment = real
-            feed.close()
-            del feed
-
-
-class _Refusing:
-    """An environment that begins no further transaction."""
-
-    def __init__(self, environment: lmdb.Environment, refusal: type[Exception]) -> None:
-        self._environment = environment
-        self._refusal = refusal
-        self.refused = 0
-
-    def begin(self, **_: Any) -> Any:
-        self.refused += 1
-        raise self._refusal("begin, on command")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._environment, name)
+def test_a_lock_file_with_no_room_for_a_reader_is_an_error_of_the_opening(source: Path) -> None:
+    """A feed takes one place in its table, however many threads it has."""
+    with (
+        lmdb.open(str(source), max_readers=1, readonly=True) as environment,
+        prefetch.open(_options(source, 8, shuffle=True), source=environment) as feed,
+    ):
+        taken, error = _take_all(feed)
+        assert (sorted(taken), error) == (list(range(NUM_RECORDS)), None)
+    with (
+        lmdb.open(str(source), max_readers=1, readonly=True) as environment,
+        environment.begin(),
+        pytest.raises(prefetch.SourceError, match="MDB_READERS_FULL"),
+    ):
+        prefetch.open(_options(source, 8), source=environment)
 
 
 # Threads ----------------------------------------------------------------------------------------

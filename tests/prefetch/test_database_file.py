@@ -214,6 +214,29 @@ def test_an_impossible_tree_is_refused(folder: Path) -> None:
     assert isinstance(refusal(folder), CorruptDatabaseError)
 
 
+@pytest.mark.parametrize(
+    ("offset", "count"),
+    [(96, 2**40), (104, 2**40), (112, 2**63), (120, 2**62)],
+    ids=["branches", "leaves", "overflow", "records"],
+)
+def test_more_pages_or_records_than_fit_into_the_file_are_refused(
+    folder: Path, offset: int, count: int
+) -> None:
+    patch(folder, offset, struct.pack("<Q", count))
+    error = refusal(folder)
+    assert isinstance(error, CorruptDatabaseError)
+    assert f"{count} " in str(error)
+
+
+def test_states_whose_pages_differ_in_size_are_refused(folder: Path) -> None:
+    with (folder / "data.mdb").open("r+b") as file:
+        file.seek(PAGE_BYTES + 40)
+        file.write(struct.pack("<I", 2 * PAGE_BYTES))
+    error = refusal(folder)
+    assert isinstance(error, CorruptDatabaseError)
+    assert f"{PAGE_BYTES} and {2 * PAGE_BYTES} bytes" in str(error)
+
+
 def test_a_second_meta_that_is_none_is_refused(folder: Path) -> None:
     with (folder / "data.mdb").open("r+b") as file:
         file.seek(PAGE_BYTES)
