@@ -252,6 +252,8 @@ def _data_path(path: str) -> str:
         UnsupportedSourceError: It is a LevelDB, or neither a file nor a folder.
         SourceError: The path cannot be looked at.
     """
+    if "\0" in path:
+        raise DatabaseNotFoundError(path.replace("\0", "\\x00"), "no path holds a NUL character")
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - paths are plain strings here
         names = sorted(os.listdir(path)) if stat.S_ISDIR(mode) else None  # noqa: PTH208 - as above

@@ -95,6 +95,11 @@ def test_nothing_at_the_path_names_the_folder_that_is_there(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_with_a_nul_character_is_not_found() -> None:
+    with pytest.raises(DatabaseNotFoundError, match=r"a\\x00b: no path holds a NUL character"):
+        DatabaseFile("a\0b")
+
+
 def test_a_path_through_a_file_is_not_found(folder: Path) -> None:
     error = refusal(folder / "data.mdb" / "db")
     assert isinstance(error, DatabaseNotFoundError)

@@ -207,8 +207,7 @@ def test_a_release_waits_for_no_lock(folder: Path) -> None:
         another = hold(folder)  # takes the lock, and does what was left
         assert another is not shared
         release(another)
-    assert not shared.is_open
-    assert not another.is_open
+    assert not any(environment.is_open for environment in (shared, another))
 
 
 def test_two_threads_that_open_one_file_get_one_environment(folder: Path) -> None:
