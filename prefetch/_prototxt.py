@@ -245,8 +245,8 @@ def _checked(
         found = ", ".join(layer.parameter.top) or "none"
         message = f"expected one top, or a second for the labels; found {found}"
         faults.append(ConfigFault("top", message, layer.line("top")))
-    missing = {option for name in _NEEDED if not layer.parameter.data_param.HasField(name)}
-    for needed in sorted(missing, reverse=True):
+    missing = [name for name in _NEEDED if not layer.parameter.data_param.HasField(name)]
+    for needed in missing:
         message = f"is missing; {_NEEDED[needed]}"
         faults.append(ConfigFault(_FIELDS[needed], message, layer.line("data_param")))
     try:
