@@ -247,6 +247,31 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     assert expected == (sorted(together) if effect == "fetch" else together)
 
 
+@pytest.mark.parametrize("number", range(1, 13))
+def test_a_device_that_fails_as_a_slot_comes_back_is_an_error_of_next_and_never_of_stats(
+    source: Path, number: int
+) -> None:
+    """Some of the calls are those of a push, the others find out when a batch's use has ended."""
+
+    def loop(feed: prefetch.Feed) -> None:
+        for batch in feed:
+            assert (batch.data.numpy(writable=False).T == batch.indices).all()
+            del batch
+            try:
+                feed.stats()
+            except DeviceError:
+                pytest.fail("stats() raises the device's error")
+
+    with FailingDevice(open_device("simulated"), fail={"record": number}) as device:
+        feed = prefetch.open(_options(source, 1, prefetch=1), device=device)
+        with pytest.raises(DeviceError) as caught:
+            loop(feed)
+        assert feed.closed
+        feed.stats()
+        assert device.num_failures == 1
+        del caught, feed
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_of_several_faults_in_a_batch_the_first_in_its_order_is_told(
     tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
