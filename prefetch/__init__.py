@@ -25,6 +25,7 @@ from prefetch._errors import BatchesHeldError as BatchesHeldError
 from prefetch._errors import BatchReleasedError as BatchReleasedError
 from prefetch._errors import ConfigError as ConfigError
 from prefetch._errors import ConfigFault as ConfigFault
+from prefetch._errors import ConfigNotFoundError as ConfigNotFoundError
 from prefetch._errors import CorruptDatabaseError as CorruptDatabaseError
 from prefetch._errors import DatabaseChangedError as DatabaseChangedError
 from prefetch._errors import DatabaseInUseError as DatabaseInUseError
@@ -62,6 +63,7 @@ __all__ = [
     "BatchesHeldError",
     "ConfigError",
     "ConfigFault",
+    "ConfigNotFoundError",
     "CorruptDatabaseError",
     "DatabaseChangedError",
     "DatabaseInUseError",

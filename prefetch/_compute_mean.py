@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -179,7 +178,6 @@ def _add_all(
     finally:
         if total is not None:
             total.wait()
-        walker.close()
     source.check()
     assert total is not None, "a source holds at least one record"
     return total
@@ -334,8 +332,7 @@ def _record_error(
         fault = what.at(0)
         stage, reason = fault.stage, fault.message()
     database, record, _ = source.describe(position)
-    with closing(source.reader()) as reader:
-        records = reader.fetch(np.array([position], np.int64))
-        key = bytes(records.keys[0])
-        records.release()
+    records = source.reader().fetch(np.array([position], np.int64))
+    key = bytes(records.keys[0])
+    records.release()
     return RecordError(str(reason), database=database, record=record, key=key, stage=stage)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prefetch._config_faults import closest_key, in_file_order, is_within
+from prefetch._config_faults import closest_key, in_file_order, is_within, refusing_no_file
 from prefetch._config_models import FeedConfig, TransformConfig
 from prefetch._config_values import absolute, plain
 from prefetch._errors import ConfigError, ConfigFault
@@ -32,6 +32,7 @@ def load_config(
 
     Raises:
         ConfigError: Something is wrong; it lists everything that is, in the order of the file.
+        ConfigNotFoundError: The file is not there.
         OSError: The file cannot be read.
     """
     lines: Mapping[str, int] = {}
@@ -67,7 +68,7 @@ def load_config(
 
 def _read_file(path: Path) -> YamlDocument:
     """Read a YAML file, its relative paths made absolute against its folder."""
-    if path.is_dir():
+    if "\0" not in str(path) and path.is_dir():
         message = "expected a YAML file, found a folder; a database is given as the option source"
         raise ConfigError(str(path), (ConfigFault("", message),))
     if path.suffix == ".prototxt":
@@ -75,7 +76,8 @@ def _read_file(path: Path) -> YamlDocument:
         raise ConfigError(str(path), (ConfigFault("", message),))
     from prefetch._yaml import read_yaml  # noqa: PLC0415 - a mapping needs no ruamel.yaml
 
-    document = read_yaml(path)
+    with refusing_no_file(path, "give a YAML file, or the same options as a mapping"):
+        document = read_yaml(path)
     folder = path.parent.resolve()
     values = dict(document.values)
     for name in ("source", "quarantine"):

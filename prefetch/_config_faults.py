@@ -10,11 +10,15 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from prefetch._errors import ConfigFault
+from prefetch._errors import ConfigFault, ConfigNotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SHOWN_CHARACTERS = 80
 # By the kinds of errors that the models' types and limits can give.
@@ -29,6 +33,24 @@ _EXPECTED = {
     "tuple_type": "a list",
 }
 _SPELLINGS_OF_BOOLEANS = frozenset({"true", "false", "on", "off", "yes", "no", "y", "n"})
+
+
+@contextmanager
+def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
+    """Turn the absence of the file that a block reads into an error that says what to do.
+
+    Raises:
+        ConfigNotFoundError: The file is not there.
+    """
+    name = str(path)
+    message = f"there is no such file; {cure}"
+    if "\0" in name:
+        message = f"no path holds a NUL character; {cure}"
+        raise ConfigNotFoundError(name.replace("\0", "\\x00"), (ConfigFault("", message),))
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigNotFoundError(name, (ConfigFault("", message),)) from None
 
 
 def dotted(path: Iterable[str | int]) -> str:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prefetch._config_contradictions import contradictions
 from prefetch._config_faults import closest_key, faults_of, is_within
-from prefetch._config_values import Device, OptionalPath, Scale, Sources, Threads, plain
+from prefetch._config_values import Device, MeanValue, OptionalPath, Scale, Sources, Threads, plain
 from prefetch._errors import ConfigError, ConfigFault
 
 logger = logging.getLogger("prefetch")
@@ -83,14 +83,14 @@ class TransformConfig(_Options):
         default=1.0,
         description="Factor after the mean is subtracted: one number, or one a channel.",
     )
-    mean_value: tuple[float, ...] = Field(
+    mean_value: MeanValue = Field(
         default=(), description="Subtracted from every pixel: one number, or one a channel."
     )
     mean_file: OptionalPath = Field(
         default=None,
         description=(
-            "BlobProto file (.binaryproto) of a mean image as large as the uncropped images, "
-            "subtracted pixel by pixel; not together with mean_value."
+            "File of a mean image as large as the uncropped images, subtracted pixel by pixel: a "
+            "BlobProto (.binaryproto), or a NumPy array (.npy); not together with mean_value."
         ),
     )
     force_color: bool = Field(
@@ -109,7 +109,10 @@ class TransformConfig(_Options):
     )
     dtype: Literal["float32", "float16", "uint8"] = Field(
         default="float32",
-        description="Type of the batch's values; uint8 takes neither a mean nor a scale.",
+        description=(
+            "Type of the batch's values; float16 becomes infinite beyond 65504, and uint8 takes "
+            "neither a mean nor a scale."
+        ),
     )
     where: Literal["auto", "host", "device"] = Field(
         default="auto",
@@ -204,7 +207,10 @@ class FeedConfig(_Options):
     )
     labels: bool = Field(
         default=True,
-        description="Produce labels; false is what a network's layer with one top asks for.",
+        description=(
+            "Hand labels out; false, which a network's layer with one top stands for: batches "
+            "have none."
+        ),
     )
     on_bad_record: Literal["raise", "skip", "quarantine"] = Field(
         default="raise",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-_UNLISTED = frozenset({"labels"})  # follows from a network's layer; nobody writes it by hand
-
 
 class OptionRow(NamedTuple):
     """One row of the table of options.
@@ -40,7 +38,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[OptionRow]:
     for name, field in model.model_fields.items():
         group = group_of(field.annotation)
         optional = type(None) in get_args(field.annotation)
-        if name not in _UNLISTED and (group is None or optional):
+        if group is None or optional:
             yield OptionRow(f"{prefix}{name}", _default(field), field.description or "")
         if group is not None:
             yield from _rows(group, f"{prefix}{name}.")

@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 
 import lmdb
 import numpy as np
-from pydantic import BaseModel, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
 
 from prefetch._config_faults import expected_one_of, shown
 
 _DEVICES = ("auto", "cpu", "simulated", "cuda")
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def plain(value: Any) -> Any:
@@ -50,7 +51,9 @@ def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
 def _path(value: object) -> Path:
     if isinstance(value, str | os.PathLike):
         name = os.fspath(value)
-        if isinstance(name, str) and name and "\0" not in name:
+        if isinstance(name, str) and "\0" in name:
+            raise ValueError(f"no path holds a NUL character, found {shown(name)}")
+        if isinstance(name, str) and name:
             return absolute(name, Path.cwd())
     raise ValueError(f"expected the path of a file or folder, found {shown(value)}")
 
@@ -86,10 +89,27 @@ def _device(value: object) -> Any:
 
 def _scale(value: object) -> float | tuple[float, ...]:
     values = value if isinstance(value, tuple) else (value,)
-    numbers = tuple(number for item in values if (number := _finite(item)) is not None)
+    numbers = tuple(_single(number) for item in values if (number := _finite(item)) is not None)
     if not values or len(numbers) < len(values):
         raise ValueError(f"expected a number, or a list of one a channel; found {shown(value)}")
     return numbers if isinstance(value, tuple) else numbers[0]
+
+
+def _one_or_several(value: object) -> object:
+    """Return a number as a list of one."""
+    if isinstance(value, tuple) or _finite(value) is None:
+        return value
+    return (value,)
+
+
+def _single(number: float) -> float:
+    """Refuse a number that is infinite in float32, in which pixels are calculated."""
+    if abs(number) > _LARGEST_FLOAT32:
+        raise ValueError(
+            f"expected at most {_LARGEST_FLOAT32:.8g}, the largest float32, in size; "
+            f"found {shown(number)}"
+        )
+    return number
 
 
 def _finite(value: object) -> float | None:
@@ -127,6 +147,11 @@ Device = Annotated[
     WithJsonSchema(
         {"anyOf": [{"enum": list(_DEVICES)}, {"type": "string", "pattern": r"^cuda:\d+$"}]}
     ),
+]
+MeanValue = Annotated[
+    tuple[Annotated[float, AfterValidator(_single)], ...],
+    BeforeValidator(_one_or_several),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}),
 ]
 Scale = Annotated[
     float | tuple[float, ...],

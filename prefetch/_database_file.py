@@ -31,9 +31,12 @@ _VERSION: Final = 1
 
 # A meta page: page header (the flags at byte 10), magic, version, address, map size, the tree of
 # free pages (whose padding is the page size), the tree of records, last page in use, transaction.
-_META: Final = struct.Struct("<10xH4x 4sI16x I44x 4xHHQQ8xQQ QQ")
+_META: Final = struct.Struct("<10xH4x 4sI16x I44x 4xHHQQQQQ QQ")
 _LARGEST_PAGE_BYTES: Final = 65536
 _NO_ROOT: Final = 2**64 - 1
+_SEVERAL_VALUES_A_KEY: Final = 0x04
+# A slot, a node's head, a key of one byte and the byte that makes that even.
+_LEAST_RECORD_BYTES: Final = 12
 # LMDB's own limit on the height of a tree.
 _MOST_LEVELS: Final = 32
 
@@ -53,8 +56,9 @@ class Meta:
         depth: Levels of the tree, leaves included.
         branch_pages: Pages of the tree that lead to others.
         leaf_pages: Pages of the tree that hold records.
+        overflow_pages: Pages of values that are too long for a leaf.
         entries: Records.
-        flags: LMDB's flags of the tree, such as 4 for several values a key.
+        flags: LMDB's flags of the tree.
     """
 
     txn_id: int
@@ -64,8 +68,14 @@ class Meta:
     depth: int
     branch_pages: int
     leaf_pages: int
+    overflow_pages: int
     entries: int
     flags: int
+
+    @property
+    def has_several_values(self) -> bool:
+        """Whether a key may have several values (dupsort)."""
+        return bool(self.flags & _SEVERAL_VALUES_A_KEY)
 
     @property
     def size_bytes(self) -> int:
@@ -129,7 +139,13 @@ class DatabaseFile:
             DatabaseTruncatedError: The file ends before its second page does.
         """
         first = self._meta(0)
-        return first, self._meta(first.page_bytes)
+        second = self._meta(first.page_bytes)
+        if first.page_bytes != second.page_bytes:
+            raise CorruptDatabaseError(
+                self.path,
+                f"says that its pages have {first.page_bytes} and {second.page_bytes} bytes",
+            )
+        return first, second
 
     def read(self, num_bytes: int, offset: int) -> bytes:
         """Return a part of the file, less where the file ends.
@@ -141,6 +157,22 @@ class DatabaseFile:
             return os.pread(self._descriptor, num_bytes, offset)
         except OSError as error:
             raise SourceError(self.path, f"cannot be read: {error.strerror}") from error
+
+    def read_all(self, num_bytes: int, offset: int, meta: Meta) -> bytes:
+        """Return a part of a state's pages, all of it.
+
+        Raises:
+            DatabaseTruncatedError: The file is shorter than those pages.
+            SourceError: The file cannot be read.
+        """
+        found = self.read(num_bytes, offset)
+        while len(found) < num_bytes:  # one call of the system reads 2 GB at the most
+            more = self.read(num_bytes - len(found), offset + len(found))
+            if not more:
+                self.check_size(meta)
+                raise SourceError(self.path, f"ends before byte {offset + num_bytes}")
+            found += more
+        return found
 
     def fileno(self) -> int:
         """Return the descriptor, so that the file can be mapped; it stays this object's."""
@@ -171,7 +203,7 @@ class DatabaseFile:
                 self.path, expected_bytes=offset + _META.size, actual_bytes=offset + len(page)
             )
         page_flags, magic, version, page_bytes, *tree, last_page, txn_id = _META.unpack(page)
-        flags, depth, branch_pages, leaf_pages, entries, root = tree
+        flags, depth, branch_pages, leaf_pages, overflow_pages, entries, root = tree
         if magic != _MAGIC or not page_flags & _META_FLAG:
             raise UnsupportedSourceError(
                 self.path, f"is no LMDB database: there is no meta page at byte {offset}"
@@ -189,6 +221,15 @@ class DatabaseFile:
                 self.path,
                 f"a tree of {depth} levels from page {root} cannot hold {entries} records",
             )
+        most = leaf_pages * (page_bytes // _LEAST_RECORD_BYTES)
+        if branch_pages + leaf_pages + overflow_pages > last_page or (
+            entries > most and not flags & _SEVERAL_VALUES_A_KEY
+        ):
+            raise CorruptDatabaseError(
+                self.path,
+                f"{entries} records cannot lie in {leaf_pages} leaf pages of {page_bytes} bytes, "
+                f"nor {branch_pages} + {leaf_pages} + {overflow_pages} pages in {last_page + 1}",
+            )
         return Meta(
             txn_id=txn_id,
             page_bytes=page_bytes,
@@ -197,6 +238,7 @@ class DatabaseFile:
             depth=depth,
             branch_pages=branch_pages,
             leaf_pages=leaf_pages,
+            overflow_pages=overflow_pages,
             entries=entries,
             flags=flags,
         )
@@ -210,6 +252,8 @@ def _data_path(path: str) -> str:
         UnsupportedSourceError: It is a LevelDB, or neither a file nor a folder.
         SourceError: The path cannot be looked at.
     """
+    if "\0" in path:
+        raise DatabaseNotFoundError(path.replace("\0", "\\x00"), "no path holds a NUL character")
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - paths are plain strings here
         names = sorted(os.listdir(path)) if stat.S_ISDIR(mode) else None  # noqa: PTH208 - as above

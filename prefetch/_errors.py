@@ -4,6 +4,7 @@
 
     PrefetchError
       ConfigError (ValueError)                   the configuration is wrong; lists every fault
+        ConfigNotFoundError (FileNotFoundError)    its file is not there
       SourceError                                the database as a whole
         DatabaseNotFoundError (FileNotFoundError)  there is none at the path
         UnsupportedSourceError (ValueError)        something is there that is not read here
@@ -72,6 +73,10 @@ class ConfigError(PrefetchError, ValueError):
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         lines = "".join(f"\n  {fault}" for fault in faults)
         super().__init__(f"{origin}: {count} in the configuration{lines}")
+
+
+class ConfigNotFoundError(ConfigError, FileNotFoundError):
+    """Raised for a configuration's or a network's file that is not there."""
 
 
 class SourceError(PrefetchError):

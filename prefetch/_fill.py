@@ -60,10 +60,6 @@ class Filler:
         self._transformer = RecordTransformer(assembly.transform)
         self._reader = assembly.source.reader()
 
-    def close(self) -> None:
-        """Close the reader of the database; idempotent."""
-        self._reader.close()
-
     def first_shape(self, slot: Slot) -> tuple[int, ...]:
         """Return the sample shape of a slot's batch: that of the first record it will hold.
 

@@ -13,7 +13,7 @@ import os
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from prefetch._database import Database
 from prefetch._examine import Examiner
+from prefetch._pages import TreePages
 from prefetch._problems import Problem, find_problems
 from prefetch._records import Records, Walker
 from prefetch._sampling import RecordSampler
@@ -29,9 +30,8 @@ from prefetch._snapshot import Snapshot
 from prefetch._tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    import lmdb
     from numpy.typing import NDArray
 
     from prefetch._examine import Shape
@@ -202,12 +202,14 @@ def _sample(database: Database, clock: Callable[[], float]) -> tuple[Tally, _Sam
 
 def _some_keys(database: Database, sampled: Sequence[bytes]) -> tuple[bytes, ...]:
     """Return the first key, some of a sample, and the last."""
-    with _transaction(database) as transaction:
-        cursor = transaction.cursor()
-        cursor.first()
-        first = bytes(cursor.key())
-        cursor.last()
-        last = bytes(cursor.key())
+    snapshot = database.snapshot
+    pages = TreePages(snapshot.file, snapshot.meta)
+    with database.using():
+        leaf, last_leaf = pages.first_leaf(), pages.last_leaf()
+        assert leaf is not None
+        assert last_leaf is not None
+        first = pages.key(leaf, 0)
+        last = pages.key(last_leaf, pages.record_count(last_leaf) - 1)
     between = [key for key in sampled if first < key < last]
     num = min(_KEYS_SHOWN - 2, len(between))
     chosen = [between[(2 * place + 1) * len(between) // (2 * num)] for place in range(num)]
@@ -220,10 +222,8 @@ def _examine_all(database: Database, progress: SurveyProgress | None) -> Tally:
     tally = Tally()
     num_threads = len(os.sched_getaffinity(0))
     pending: deque[tuple[Records, Future[Tally]]] = deque()
-    with (
-        closing(Walker([database], RecordSequence((total,), 0, total))) as walker,
-        ThreadPoolExecutor(num_threads, "inspect") as pool,
-    ):
+    walker = Walker([database], RecordSequence((total,), 0, total))
+    with ThreadPoolExecutor(num_threads, "inspect") as pool:
         try:
             for start in range(0, total, _CHUNK):
                 records = walker.take(start, min(_CHUNK, total - start))
@@ -256,23 +256,12 @@ def _examine_part(records: Records) -> Tally:
 
 def _storage(database: Database, tally: Tally) -> Storage:
     status = os.fstat(database.snapshot.file.fileno())
-    with _transaction(database) as transaction:
-        tree = transaction.stat()
-    num_pages = 2 + tree["branch_pages"] + tree["leaf_pages"] + tree["overflow_pages"]
+    meta = database.snapshot.meta
+    num_pages = 2 + meta.branch_pages + meta.leaf_pages + meta.overflow_pages
     content = tally.key_bytes + tally.value_bytes
     return Storage(
         file_bytes=status.st_size,
         disk_bytes=512 * status.st_blocks,
-        used_bytes=num_pages * tree["psize"],
+        used_bytes=num_pages * meta.page_bytes,
         content_bytes=round(content * database.num_records / tally.num_examined),
     )
-
-
-@contextmanager
-def _transaction(database: Database) -> Iterator[lmdb.Transaction[memoryview]]:
-    reading = database.snapshot.reading()
-    try:
-        with database.using(reading) as transaction:
-            yield transaction
-    finally:
-        database.snapshot.give_back(reading)

@@ -99,13 +99,6 @@ def hold_file(
         _settle()
 
 
-def hold_again(shared: SharedEnvironment) -> None:
-    """Hold an environment that the caller holds already once more."""
-    with _lock:
-        shared.num_holds += 1
-    _settle()
-
-
 def release(shared: SharedEnvironment) -> None:
     """Give one hold back; the last one closes the environment, if it was opened here.
 

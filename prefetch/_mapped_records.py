@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from prefetch._database import Database
+    from prefetch._mapping import Mapping
     from prefetch._reference import Outcome, Recipe
     from prefetch._spans import Spans
 
@@ -65,9 +66,8 @@ class MappedRecords:
         Args:
             is_uint8: Whether it is for a batch of uint8.
         """
-        database = self._database
-        return database.mapping().raw_shape(
-            database.index(), int(self._places[0]), is_uint8=is_uint8
+        return self._mapping().raw_shape(
+            self._database.index(), int(self._places[0]), is_uint8=is_uint8
         )
 
     def fill(
@@ -86,12 +86,17 @@ class MappedRecords:
             FeedClosedError: The source is closed.
         """
         try:
-            mapping, index = self._database.mapping(), self._database.index()
+            mapping = self._mapping()
             outcomes, key_bytes, spans = mapping.fill(
-                index, self._places, words=words, data=data, labels=labels, recipe=recipe
+                self._database.index(),
+                self._places,
+                words=words,
+                data=data,
+                labels=labels,
+                recipe=recipe,
             )
         except CorruptDatabaseError:
-            self._database.refuse_changed()  # pages that were written over look like damage
+            self._database.snapshot.check()  # pages that were written over look like damage
             raise
         self._keys = PackedKeys(key_bytes, spans[1])
         self._found = mapping.spans(spans)
@@ -107,11 +112,12 @@ class MappedRecords:
 
     def _find(self) -> tuple[Spans, Spans]:
         if self._found is None:
-            database = self._database
-            try:
-                pages, slots = database.index().places(self._places)
-                self._found = database.mapping().find(pages, slots)
-            except CorruptDatabaseError:
-                database.refuse_changed()
-                raise
+            with self._database.using():
+                pages, slots = self._database.index().places(self._places)
+                self._found = self._mapping().find(pages, slots)
         return self._found
+
+    def _mapping(self) -> Mapping:
+        mapping = self._database.mapping()
+        assert mapping is not None, "only records of a mapped database are found at use"
+        return mapping

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf import text_format
 
+from prefetch._config_faults import refusing_no_file
 from prefetch._errors import ConfigError, ConfigFault, UnsupportedSourceError
 from prefetch._textformat import TextField, scan_fields
 from prefetch.caffe import (
@@ -87,10 +88,12 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
         ConfigError: The file is no such text (it names line and column), or a layer has rules
             that Caffe refuses.
         UnsupportedSourceError: The network is in Caffe's first format, or in another file.
+        ConfigNotFoundError: The file is not there.
         OSError: The file cannot be read.
     """
     # Old files have comments in other encodings than UTF-8, which do no harm.
-    text = path.read_text(encoding="utf-8-sig", errors="backslashreplace")
+    with refusing_no_file(path, "give the prototxt of a network with a Data layer"):
+        text = path.read_text(encoding="utf-8-sig", errors="backslashreplace")
     network, solver = NetParameter(), SolverParameter()
     _parse(path, text, network)
     fields = scan_fields(text)
@@ -160,8 +163,17 @@ def _place_of(error: Exception, text: str, kind: type[Message]) -> tuple[int, in
 def _layers(
     path: Path, network: NetParameter, fields: Sequence[TextField], states: Sequence[NetState]
 ) -> Iterator[NetworkLayer]:
-    """Yield a network's layers; where it has old ones, Caffe drops those of the present format."""
+    """Yield a network's layers, whichever of the two formats they are in."""
     parameters: list[LayerParameter]
+    if network.layers and network.layer:
+        present = _positions(fields, "layer", len(network.layer))[0]
+        message = (
+            "the network has old layers (layers) and layers of the present format (layer), which "
+            "Caffe refuses to read together; write all of them as layer"
+        )
+        raise ConfigError(
+            str(path), (ConfigFault("layer", message, None if present is None else present.line),)
+        )
     if network.layers:
         if any(old.HasField("layer") for old in network.layers):
             raise UnsupportedSourceError(

@@ -261,14 +261,10 @@ def _num_threads(threads: int | str, source: RecordSource) -> int:
 
 
 def _first_is_encoded(source: RecordSource) -> bool:
-    walker = source.walker()
+    records = source.walker().take(0, 1)
     try:
-        records = walker.take(0, 1)
-        try:
-            return parse_datum(records.values[0]).encoded
-        except DatumError:
-            return False  # a bad record is reported in its batch
-        finally:
-            records.release()
+        return parse_datum(records.values[0]).encoded
+    except DatumError:
+        return False  # a bad record is reported in its batch
     finally:
-        walker.close()
+        records.release()

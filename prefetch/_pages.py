@@ -8,14 +8,15 @@ A page begins with its own number (8 bytes), padding (2), flags (2), and where t
 between its slots and its nodes begins and ends (2 each, from the start of the page). Slots follow:
 the offset of one node each, in key order. A node has three 16-bit words, the size of its key (2)
 and the key. The words are the child's page number in a branch, and in a leaf the value's size (two
-words) and flags.
+words) and flags. A leaf's value follows its key; a long one begins behind the header of a page of
+its own, whose number follows the key, and goes on over as many pages as that header says.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from prefetch._errors import CorruptDatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from prefetch._database_file import DatabaseFile, Meta
 
@@ -31,32 +32,24 @@ _HEADER: Final = struct.Struct("<Q2xHHH")
 _HEADER_FIELDS: Final = ("number", "flags", "lower", "upper")
 _HEADER_BYTES: Final = 16
 _SLOT: Final = struct.Struct("<H")
+_LEAF_NODE: Final = struct.Struct("<IHH")
+_NUMBER: Final = struct.Struct("<Q")
+_LONG_HEADER: Final = struct.Struct("<Q2xHI")
 _NODE_BYTES: Final = 8
 _FIRST_PAGE: Final = 2  # after the two metas
 
 _BRANCH: Final = 0x01
 _LEAF: Final = 0x02
+_OVERFLOW: Final = 0x04
 # Branch, leaf, overflow, meta, and the two kinds of page that only several values a key make.
 _KINDS: Final = 0x01 | 0x02 | 0x04 | 0x08 | 0x20 | 0x40
 
+_LONG_VALUE: Final = 0x01
 _SUB_DATABASE: Final = 0x02
+_NODE_FLAGS: Final = 0x01 | 0x02 | 0x04
 
 # Address space that counting the leaves may take; mapping so much and reading it costs 20 us.
 _WINDOW_BYTES: Final = 16 * 2**20
-
-
-class _Page(NamedTuple):
-    """A page of a tree.
-
-    Attributes:
-        content: Its bytes.
-        num_nodes: How many nodes it has.
-        upper: Where the first of them may begin.
-    """
-
-    content: bytes
-    num_nodes: int
-    upper: int
 
 
 class TreePages:
@@ -137,29 +130,96 @@ class TreePages:
             raise self._corrupt(f"page {int(numbers[bad.argmax()])} is no leaf of the tree")
         return (lower.astype(np.int64) - _HEADER_BYTES) // 2
 
+    def record_count(self, number: int) -> int:
+        """Return how many records a leaf page holds, 1 or more; one ``pread``.
+
+        Raises:
+            CorruptDatabaseError: The page is no leaf.
+            DatabaseTruncatedError: The file is shorter than its pages.
+        """
+        return self._page(number, _LEAF)[1]
+
     def key(self, number: int, slot: int) -> bytes:
         """Return the key of a record, given its leaf page and its place there; one ``pread``.
 
         Raises:
             CorruptDatabaseError: The page is no leaf, or has no such record.
         """
-        return self._key(number, self._page(number, _LEAF), slot)
+        page, begin, end, _, _ = self._leaf_node(number, slot)
+        return page[begin:end]
 
-    def keys(
-        self, number: int, choose: Callable[[int], Iterable[int]]
-    ) -> Iterator[tuple[int, bytes]]:
-        """Yield some of a leaf page's records, their places there and their keys; one ``pread``.
+    def locate(self, number: int, slot: int) -> tuple[int, int, int, int]:
+        """Return where a record's key and value are in the file; one or two ``pread``.
+
+        The C kernel does the same in a mapped file.
 
         Args:
-            number: The page.
-            choose: Returns places there, given how many records there are, 1 or more.
+            number: Its leaf page.
+            slot: Its place there.
+
+        Returns:
+            Offset and size of the key, offset and size of the value, in bytes.
 
         Raises:
-            CorruptDatabaseError: The page is no leaf, or damaged.
+            CorruptDatabaseError: The pages contradict each other.
+            DatabaseTruncatedError: The file is shorter than its pages.
         """
-        page = self._page(number, _LEAF)
-        for slot in choose(page.num_nodes):
-            yield slot, self._key(number, page, slot)
+        page, begin, end, value_bytes, flags = self._leaf_node(number, slot)
+        page_bytes = self._meta.page_bytes
+        base = number * page_bytes
+        if flags & _NODE_FLAGS == 0:
+            if value_bytes > page_bytes - end:
+                raise self._corrupt(f"page {number} has a value that ends outside of the page")
+            return base + begin, end - begin, base + end, value_bytes
+        if flags & _NODE_FLAGS != _LONG_VALUE or end + _NUMBER.size > page_bytes:
+            raise self._corrupt(f"page {number} has no sound record at place {slot}")
+        (first,) = _NUMBER.unpack_from(page, end)
+        offset = self._long_value(first, value_bytes)
+        return base + begin, end - begin, offset, value_bytes
+
+    def _leaf_node(self, number: int, slot: int) -> tuple[bytes, int, int, int, int]:
+        """Return a leaf page, where a record's key lies in it, its value's size, and its flags."""
+        page, num_nodes, upper = self._page(number, _LEAF)
+        if not 0 <= slot < num_nodes:
+            raise self._corrupt(f"page {number} has no record {slot}")
+        (offset,) = _SLOT.unpack_from(page, _HEADER_BYTES + 2 * slot)
+        if not upper <= offset <= len(page) - _NODE_BYTES:
+            raise self._corrupt(f"page {number} has a record outside of the page")
+        value_bytes, flags, key_bytes = _LEAF_NODE.unpack_from(page, offset)
+        begin = offset + _NODE_BYTES
+        if begin + key_bytes > len(page):
+            raise self._corrupt(f"page {number} has a key that ends outside of the page")
+        return page, begin, begin + key_bytes, value_bytes, flags
+
+    def _long_value(self, first: int, value_bytes: int) -> int:
+        """Return the offset in the file of a value that has pages of its own."""
+        page_bytes = self._meta.page_bytes
+        if not _FIRST_PAGE <= first <= self._meta.last_page:
+            raise self._corrupt(f"a value begins at page {first}, which does not exist")
+        header = self._file.read(_LONG_HEADER.size, first * page_bytes)
+        if len(header) < _LONG_HEADER.size:
+            self._file.check_size(self._meta)
+            raise self._corrupt(f"page {first} lies behind the end of the file")
+        own_number, flags, num_pages = _LONG_HEADER.unpack(header)
+        last = first + num_pages - 1
+        if (
+            own_number != first
+            or flags & _KINDS != _OVERFLOW
+            or last > self._meta.last_page
+            or value_bytes > num_pages * page_bytes - _HEADER_BYTES
+        ):
+            raise self._corrupt(f"page {first} does not hold a value of {value_bytes} bytes")
+        return first * page_bytes + _HEADER_BYTES
+
+    def leaves(self) -> Iterator[int]:
+        """Yield the leaf pages in key order; a page is read when it is come to.
+
+        Raises:
+            CorruptDatabaseError: The tree's pages contradict each other. One that it reaches twice
+                is not noticed here.
+            DatabaseTruncatedError: The file is shorter than its pages.
+        """
+        return iter(()) if self._meta.root is None else self._below(self._root(), self._meta.depth)
 
     def first_leaf(self) -> int | None:
         """Return the number of the leaf page with the first records; None where there are none.
@@ -167,14 +227,35 @@ class TreePages:
         Raises:
             CorruptDatabaseError: The way there leads out of the file.
         """
-        number = self._meta.root
-        if number is None:
+        return next(self.leaves(), None)
+
+    def last_leaf(self) -> int | None:
+        """Return the number of the leaf page with the last records; None where there are none.
+
+        Raises:
+            CorruptDatabaseError: The way there leads out of the file.
+        """
+        if self._meta.root is None:
             return None
-        if not _FIRST_PAGE <= number <= self._meta.last_page:
-            raise self._corrupt(f"its tree begins at page {number}, which does not exist")
+        number = self._root()
         for _ in range(self._meta.depth - 1):
-            number = int(self.children(number)[0])
+            number = int(self.children(number)[-1])
         return number
+
+    def _root(self) -> int:
+        root = self._meta.root
+        assert root is not None
+        if not _FIRST_PAGE <= root <= self._meta.last_page:
+            raise self._corrupt(f"its tree begins at page {root}, which does not exist")
+        return root
+
+    def _below(self, number: int, depth: int) -> Iterator[int]:
+        """Yield the leaves under a page; the levels are counted, so that no circle is endless."""
+        if depth <= 1:
+            yield number
+            return
+        for child in self.children(number).tolist():
+            yield from self._below(child, depth - 1)
 
     def holds_databases(self, number: int) -> bool:
         """Return whether an entry of a leaf page is a named database, and no record.
@@ -190,8 +271,8 @@ class TreePages:
         """Pages within which ``record_counts`` takes its leaves."""
         return self._window_pages
 
-    def _page(self, number: int, kind: int) -> _Page:
-        """Return a page of a kind."""
+    def _page(self, number: int, kind: int) -> tuple[bytes, int, int]:
+        """Return a page of a kind, how many nodes it has, and where the first may begin."""
         page_bytes = self._meta.page_bytes
         page = self._file.read(page_bytes, number * page_bytes)
         if len(page) < page_bytes:
@@ -204,21 +285,7 @@ class TreePages:
             raise self._corrupt(f"page {number} is no {'branch' if kind == _BRANCH else 'leaf'}")
         if not _HEADER_BYTES + 2 <= lower <= upper <= page_bytes or lower & 1:
             raise self._corrupt(f"page {number} says its free space is {lower} to {upper}")
-        return _Page(page, (lower - _HEADER_BYTES) // 2, upper)
-
-    def _key(self, number: int, page: _Page, slot: int) -> bytes:
-        """Return the key of a record of a leaf page."""
-        content, num_nodes, upper = page
-        if slot >= num_nodes:
-            raise self._corrupt(f"page {number} has no record {slot}")
-        (offset,) = _SLOT.unpack_from(content, _HEADER_BYTES + 2 * slot)
-        if not upper <= offset <= len(content) - _NODE_BYTES:
-            raise self._corrupt(f"page {number} has a record outside of the page")
-        begin = offset + _NODE_BYTES
-        end = begin + _SLOT.unpack_from(content, begin - 2)[0]
-        if end > len(content):
-            raise self._corrupt(f"page {number} has a key that ends outside of the page")
-        return content[begin:end]
+        return page, (lower - _HEADER_BYTES) // 2, upper
 
     def _nodes(
         self, number: int, kind: int

@@ -121,10 +121,15 @@ class Prefetcher:
                 if self._stopping:
                     return None
                 job = self._schedule.find_job()
+                unneeded = self._ring.take_unneeded() if isinstance(job, Opening) else []
                 if job is not None:
                     self._schedule.wake_idle()
-                    return job
-                self._schedule.num_idle += 1
+                else:
+                    self._schedule.num_idle += 1
+            if job is not None:
+                for slot in unneeded:
+                    slot.close()
+                return job
             arrival = inbox.get()
             with self._lock:
                 self._schedule.num_idle -= 1
@@ -150,9 +155,7 @@ class Prefetcher:
         """Have the readers find the records themselves, if they are faster at that."""
         self._indexed_from_epoch = sys.maxsize
         if self.assembly.source.can_do_without_walker():
-            walker, self._walker = self._walker, None
-            if walker is not None:
-                walker.close()
+            self._walker = None
 
     def shaped(self, slot: Slot) -> Part | None:
         """Open the slot's parts to all readers; return the first, None if it is not wanted."""
@@ -184,7 +187,12 @@ class Prefetcher:
     def reader_failed(self, error: BaseException) -> None:
         """Note that a reader could not work at all; raised when no batch is on its way."""
         with self._lock:
-            self._failure = self._failure or error
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Open no further batch, and raise the error behind those on their way; with the lock."""
+        if self._failure is None:
+            self._failure = error
             self._schedule.over = True
             self._notify()
 
@@ -348,6 +356,8 @@ class Prefetcher:
         those are put, so that whoever took one sees it here and puts them again.
         """
         self._ring.collect()
+        if self._ring.failure is not None:
+            self._fail(self._ring.failure)
         if self._stopping:
             self._wake_all()
 
@@ -462,8 +472,6 @@ class Prefetcher:
             self._schedule.abandon()
             self._delivery.abandon()
             self._ring.close()
-        if self._walker is not None:
-            self._walker.close()
         self.assembly.source.close()
         self.assembly.bad_records.close()
         if self.assembly.owns_device:

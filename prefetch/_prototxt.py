@@ -44,6 +44,10 @@ _FIELDS = {
     "transform.mirror": "transform_param.mirror",
     "transform.scale": "transform_param.scale",
 }
+_NEEDED = {
+    "source": "write the folder of the LMDB that the layer reads",
+    "batch_size": "write how many records a batch has, as in batch_size: 64",
+}
 _ARGUMENTS = {"shard.rank": "rank", "shard.world_size": "world_size"}
 
 _TAKE_LMDB = "store its records as Datums in an LMDB and use a layer of type Data"
@@ -241,10 +245,16 @@ def _checked(
         found = ", ".join(layer.parameter.top) or "none"
         message = f"expected one top, or a second for the labels; found {found}"
         faults.append(ConfigFault("top", message, layer.line("top")))
+    missing = [name for name in _NEEDED if not layer.parameter.data_param.HasField(name)]
+    for needed in missing:
+        message = f"is missing; {_NEEDED[needed]}"
+        faults.append(ConfigFault(_FIELDS[needed], message, layer.line("data_param")))
     try:
         config = FeedConfig(**options)
     except ConfigError as error:
         for fault in error.faults:
+            if fault.key in missing:
+                continue
             option = closest_key(fault.key, _FIELDS.keys() - set(arguments))
             if option is None:
                 faults.append(replace(fault, key=_ARGUMENTS.get(fault.key, fault.key)))

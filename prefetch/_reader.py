@@ -54,7 +54,6 @@ class Reader(threading.Thread):
                     stream = self._assembly.device.make_stream(self.name)
                     stack.callback(stream.close)
                 filler = Filler(self._assembly)
-                stack.callback(filler.close)
                 while (job := self._next_job()) is not None:
                     began = self._clock()
                     self._work(job, filler, stream)

@@ -6,6 +6,12 @@ streams is DRAINING until an event on each of them, recorded *after* the lease h
 passed: the last reference may die on any thread, so the stream that is current there says nothing.
 No thread ever blocks in such a wait; the events call back into the inbox.
 
+The ring grows with what the consumer holds. Slots that it has let go of, and not needed again for
+a while, leave the ring with their memory.
+
+A slot of whose last uses the device cannot tell is never filled again: what `accept` meets with is
+kept in ``failure``, for it may come from a call that is no consumer's.
+
 The ring is not thread-safe; the prefetcher's lock guards it. Only ``inbox`` may be used freely.
 """
 
@@ -34,6 +40,7 @@ class _EventPassed:
 Arrival: TypeAlias = "LeaseEnd | Slot | _EventPassed | None"
 
 
+_PATIENCE = 64  # batches: a loop that holds some now and then keeps the slots for them
 _AHEAD = frozenset({SlotState.FILLING, SlotState.UPLOADING, SlotState.READY})
 
 
@@ -43,19 +50,29 @@ class Ring:
     Args:
         device: Where the slots have their memory.
         num_slots: How many there are at the start; `grow` adds more.
+
+    Attributes:
+        inbox: What has come back, and wake-ups.
+        slots: All slots.
+        failure: The first thing that went wrong as slots came back; None so far.
     """
 
     def __init__(self, device: Device, num_slots: int) -> None:
         self.inbox: SimpleQueue[Arrival] = SimpleQueue()
         self.slots: list[Slot] = []
+        self.failure: Exception | None = None
         self._device = device
         self._free: deque[Slot] = deque()
+        self._num_at_start = num_slots
+        self._num_made = 0
+        self._batches_unneeded = 0
         for _ in range(num_slots):
             self.grow()
 
     def grow(self) -> None:
         """Add a free slot; its memory is allocated when it is first filled."""
-        slot = Slot(len(self.slots), self._device, self.inbox)
+        slot = Slot(self._num_made, self._device, self.inbox)
+        self._num_made += 1
         self.slots.append(slot)
         self._free.append(slot)
 
@@ -88,6 +105,22 @@ class Ring:
         slot.state = SlotState.FILLING
         return slot
 
+    def take_unneeded(self) -> list[Slot]:
+        """Take slots out that the consumer has not needed for a while; mostly there are none.
+
+        To be asked after each `acquire`. They are the caller's to close, without any lock: giving
+        pinned memory back takes its time.
+        """
+        held = self.num_in(SlotState.LEASED) + self.num_in(SlotState.DRAINING)
+        unneeded = min(len(self.slots) - held - self._num_at_start, len(self._free))
+        self._batches_unneeded = self._batches_unneeded + 1 if unneeded > 0 else 0
+        if self._batches_unneeded < _PATIENCE:
+            return []
+        self._batches_unneeded = 0
+        taken = [self._free.popleft() for _ in range(unneeded)]
+        self.slots = [slot for slot in self.slots if slot not in taken]
+        return taken
+
     def collect(self) -> None:
         """Take in whatever has come back, without waiting."""
         while True:
@@ -98,7 +131,13 @@ class Ring:
             self.accept(arrival)
 
     def accept(self, arrival: Arrival) -> None:
-        """Take in one arrival."""
+        """Take in one arrival; never raises what the device does."""
+        try:
+            self._accept(arrival)
+        except Exception as error:  # noqa: BLE001 - raised again where the consumer waits
+            self.failure = self.failure or error
+
+    def _accept(self, arrival: Arrival) -> None:
         if isinstance(arrival, LeaseEnd):
             self._drain(arrival.slot)
         elif isinstance(arrival, Slot):
@@ -110,13 +149,13 @@ class Ring:
 
     def _drain(self, slot: Slot) -> None:
         """LEASED -> DRAINING or FREE: the lease is gone, device work may not be."""
+        slot.state = SlotState.DRAINING
         pending = [event for event in self._last_uses(slot) if not event.done()]
         slot.streams.clear()
         slot.events.clear()
         if not pending:
             self._set_free(slot)
             return
-        slot.state = SlotState.DRAINING
         slot.num_pending = len(pending)
         for event in pending:
             event.notify(lambda: self.inbox.put(_EventPassed(slot)))

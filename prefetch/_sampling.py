@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_BRANCHES: Final = 300
 _LEAVES_A_CHUNK: Final = 128
+_RECORDS_A_FIND: Final = 16  # each may take a page from the disk, and whoever asks may stop
 
 
 class SampledRecord(NamedTuple):
@@ -66,34 +67,45 @@ class RecordSampler:
         Raises:
             SourceError: The database is damaged, or was changed or truncated.
         """
-        snapshot = self._database.snapshot
-        reading = snapshot.reading()
-        try:
-            for start in range(0, self._drawn.size, _LEAVES_A_CHUNK):
-                chunk = np.sort(self._drawn[start : start + _LEAVES_A_CHUNK])
-                for place in chunk.tolist():
-                    leaf = int(self._leaves[place])
-                    for slot, key in self._pages.keys(leaf, self._choose):
-                        with self._database.using(reading) as transaction:
-                            value = transaction.get(key)
-                            if value is None:
-                                raise self._missing(key)
-                            try:
-                                yield SampledRecord((place, slot), key, value)
-                            finally:
-                                value.release()
-        finally:
-            snapshot.give_back(reading)
+        for start in range(0, self._drawn.size, _LEAVES_A_CHUNK):
+            chunk = np.sort(self._drawn[start : start + _LEAVES_A_CHUNK])
+            with self._database.using():
+                drawn = self._draw(chunk)
+            for first in range(0, len(drawn[0]), _RECORDS_A_FIND):
+                places, pages, slots = (each[first : first + _RECORDS_A_FIND] for each in drawn)
+                with self._database.using():
+                    keys, values = self._database.find(pages, slots)
+                for row, order in enumerate(zip(places.tolist(), slots.tolist(), strict=True)):
+                    with values[row] as value:
+                        yield SampledRecord(order, bytes(keys[row]), value)
 
-    def _missing(self, key: bytes) -> CorruptDatabaseError:
-        return CorruptDatabaseError(
-            self._database.path, f"is damaged: the record of key {key!r} cannot be found"
+    def _draw(
+        self, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return leaf's place, leaf page and slot of the records drawn from some leaves, (n,)."""
+        numbers = self._leaves[places]
+        counts = self._counts(numbers)
+        drawn = [
+            np.flatnonzero(self._rng.random(count) < self._chance) for count in counts.tolist()
+        ]
+        num_drawn = [slots.size for slots in drawn]
+        return (
+            np.repeat(places, num_drawn),
+            np.repeat(numbers, num_drawn),
+            np.concatenate(drawn).astype(np.int64),
         )
 
-    def _choose(self, num_records: int) -> list[int]:
-        """Draw some of a leaf's records."""
-        draws = self._rng.random(num_records).tolist()
-        return [slot for slot, draw in enumerate(draws) if draw < self._chance]
+    def _counts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many records each of some leaf pages holds."""
+        order = np.argsort(numbers)
+        ascending = numbers[order]
+        counts = np.empty_like(numbers)
+        begin = 0
+        while begin < ascending.size:
+            end = int(np.searchsorted(ascending, ascending[begin] + self._pages.window))
+            counts[order[begin:end]] = self._pages.record_counts(ascending[begin:end])
+            begin = end
+        return counts
 
     def _find_leaves(self) -> NDArray[np.int64]:
         """Return leaf pages in key order: all, or all beneath branches that were drawn."""

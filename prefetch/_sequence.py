@@ -54,10 +54,6 @@ class RecordSequence:
         end = self._ends[database]
         return database, place - end + self.sizes[database], min(end, self.stop) - place
 
-    def places_in_first(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the place of each record, (n,) int64, where there is one database only."""
-        return records + self.start if self.start else records
-
     def locate_all(
         self, records: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -68,6 +64,8 @@ class RecordSequence:
         """
         if records.size and not 0 <= records.min() <= records.max() < self.num_records:
             raise IndexError(f"there are {self.num_records} records; asked for {records}")
-        places = records + self.start
+        places = records + self.start if self.start else records
+        if len(self.sizes) == 1:
+            return np.zeros(len(records), np.int64), places
         databases = np.searchsorted(self._firsts, places, "right") - 1
         return databases, places - self._firsts[databases]

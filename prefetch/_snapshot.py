@@ -1,8 +1,8 @@
 """Snapshots: one committed state of a database, the same for every reader of a feed.
 
-Readers begin transactions of their own as long as nothing was committed since the first. After a
-commit a new transaction would see more, so a later reader shares the snapshot's first one, which
-LMDB allows where its use is serialised.
+A snapshot has one transaction of LMDB's, which says which state this is and, with a lock, pins it.
+Nothing is read through it: LMDB trusts what a file says, and ends the process on some damaged
+pages. Pages are read by our own code, which checks them (see `prefetch._pages`).
 
 Without a lock (the default) nothing is written, and nothing keeps a writer from using pages of the
 snapshot again. It does so two commits after the snapshot at the earliest, while it is writing the
@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import lmdb
@@ -35,33 +34,12 @@ from prefetch._lmdb import hold_file, release, source_error
 from prefetch._pages import TreePages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from prefetch._database_file import Meta
 
-_SEVERAL_VALUES_A_KEY: Final = 0x04
 # A writer that commits between every two looks of so many is not going to stop for us.
 _TRIES: Final = 100
-
-
-@dataclass(slots=True, eq=False)
-class Reading:
-    """A read transaction of a snapshot, for one thread at a time.
-
-    Attributes:
-        transaction: Values are memoryviews.
-        lock: Held by whoever uses the transaction; several may share one.
-        closed: Set under the lock when the transaction has ended.
-    """
-
-    transaction: lmdb.Transaction[memoryview]
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    closed: bool = False
-
-    def close(self) -> None:
-        """End the transaction, after the call that uses it at the moment; idempotent."""
-        with self.lock:
-            if not self.closed:
-                self.closed = True
-                self.transaction.abort()
 
 
 class Snapshot:
@@ -77,7 +55,7 @@ class Snapshot:
         path: Absolute path of the database, as the caller named it.
         file: The data file, open.
         meta: The state.
-        shared: The environment that the transactions belong to, held.
+        shared: The environment that the transaction belongs to, held.
 
     Raises:
         SourceError: The database cannot be read; the subclass says why.
@@ -93,43 +71,33 @@ class Snapshot:
             self.path = self.file.path
             self.shared = hold_file(self.file, foreign, lock=lock)
             undo.callback(release, self.shared)
-            self._first, self.meta = self._begin_first()
-            undo.callback(self._first.close)
+            self._transaction, self.meta = self._begin()
+            undo.callback(self._transaction.abort)
             # Only a transaction that registered itself makes the table of readers count one.
             self._is_pinned = self.shared.environment.info()["num_readers"] > 0
             _check_kind(self.file, self.meta)
             undo.pop_all()
-        self._readings = [self._first]
         self._closed = False
+        self._uses: set[threading.Lock] = set()
 
-    def reading(self) -> Reading:
-        """Return a transaction of this snapshot: one of its own, or the first one where it must.
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Keep the snapshot open during a block; any number of threads may.
 
         Raises:
-            SourceError: LMDB cannot begin one.
             FeedClosedError: The snapshot is closed.
         """
-        if self._closed:
-            raise FeedClosedError(f"{self.path}: closed")
+        # A lock for each use, and none for all: Ctrl-C anywhere in here leaves nothing locked, and
+        # a finalizer that closes waits for nobody who is not reading.
+        use = threading.Lock()
+        self._uses.add(use)
         try:
-            transaction = self.shared.environment.begin(buffers=True)
-        except (lmdb.MapResizedError, lmdb.ReadersFullError):
-            return self._first
-        except lmdb.Error as error:
-            raise source_error(self.path, error) from error
-        if transaction.id() != self.meta.txn_id:
-            transaction.abort()
-            return self._first
-        reading = Reading(transaction)
-        self._readings.append(reading)
-        return reading
-
-    def give_back(self, reading: Reading) -> None:
-        """End a transaction that ``reading`` returned, unless others share it; idempotent."""
-        if reading is not self._first:
-            reading.close()
-            with suppress(ValueError):  # closing takes them out too
-                self._readings.remove(reading)
+            with use:
+                if self._closed:
+                    raise FeedClosedError(f"{self.path}: the record source is closed")
+                yield
+        finally:
+            self._uses.discard(use)
 
     def check(self) -> None:
         """Raise unless all that was read of the snapshot so far is intact; costs about 2 us.
@@ -150,20 +118,21 @@ class Snapshot:
             raise DatabaseChangedError(self.path, snapshot_txn=self.meta.txn_id, last_txn=last)
 
     def close(self) -> None:
-        """End all transactions and let go of the environment; idempotent.
+        """End the transaction and let go of the environment; idempotent.
 
-        Waits for calls that are using a transaction. Memory that was handed out stays mapped while
-        somebody holds the environment.
+        Waits for blocks that are using the snapshot. Memory that was handed out stays mapped.
         """
         if self._closed:
             return
         self._closed = True
-        while self._readings:
-            self._readings.pop().close()
+        for use in list(self._uses):
+            with use:  # whoever takes it later finds the snapshot closed
+                pass
+        self._transaction.abort()
         release(self.shared)
         self.file.close()
 
-    def _begin_first(self) -> tuple[Reading, Meta]:
+    def _begin(self) -> tuple[lmdb.Transaction[memoryview], Meta]:
         """Begin a transaction, and find the state in the file that it sees."""
         for _ in range(_TRIES):
             try:
@@ -176,7 +145,7 @@ class Snapshot:
                     seen[name] == getattr(meta, name)
                     for name in ("entries", "depth", "branch_pages", "leaf_pages")
                 ):
-                    return Reading(transaction), meta
+                    return transaction, meta
             transaction.abort()
         raise SourceError(
             self.path, "is written to so fast that no state of it can be read; wait for the writer"
@@ -203,7 +172,7 @@ def _check_kind(file: DatabaseFile, meta: Meta) -> None:
     leaf = TreePages(file, meta).first_leaf()
     if leaf is None:
         raise EmptyDatabaseError(file.path, "holds no records: its writer stored none")
-    if meta.flags & _SEVERAL_VALUES_A_KEY:
+    if meta.has_several_values:
         raise UnsupportedSourceError(
             file.path, "keeps several values a key (dupsort); records have one each"
         )

@@ -1,8 +1,8 @@
 """Record sources: databases read in turn as one sequence of records, whole or a part of it.
 
-A *walker* serves successive records by stepping LMDB's cursors: nothing is built first, and a small
-record costs about 0.5 us, of which LMDB's own step is two thirds. A *reader* serves any records
-through the packed index, which is built at the first need of one, once for all readers.
+A *walker* serves successive records leaf page after leaf page, and nothing is built first. A
+*reader* serves any records through the packed index, which is built at the first need of one, once
+for all readers.
 
 Threads: a source may be used by any number of threads, each of them with a reader of its own. A
 walker or reader serves one call at a time. Closing the source waits for calls that are under way,
@@ -110,15 +110,15 @@ class RecordSource:
     def can_do_without_walker(self) -> bool:
         """Return whether readers serve successive records faster than a walker does.
 
-        That is so where they find them in a mapping of the file. The index of every database is
-        built by this call, and its pages are checked with that.
+        That is so where they find them in mappings of the files: they wait for pages each by
+        itself. The index of every database is built by this call, and its pages are checked.
 
         Raises:
             CorruptDatabaseError: The pages of a database contradict each other.
         """
         for database in self._databases:
             database.index()
-        return len(self._databases) == 1 and self._databases[0].is_mapped
+        return all(database.is_mapped for database in self._databases)
 
     def describe(self, record: int) -> tuple[str, int, bytes | None]:
         """Return a record's database, its place there, and its key where an index knows it.

@@ -162,15 +162,11 @@ def _digest(array: np.ndarray[Any, np.dtype[np.float32]]) -> str:
 
 def _fingerprint(source: RecordSource) -> dict[str, Any]:
     """Return what tells databases apart without reading them: their size and first record."""
-    walker = source.walker()
+    records = source.walker().take(0, 1)
     try:
-        records = walker.take(0, 1)
-        try:
-            key, value = bytes(records.keys[0]), bytes(records.values[0])
-        finally:
-            records.release()
+        key, value = bytes(records.keys[0]), bytes(records.values[0])
     finally:
-        walker.close()
+        records.release()
     return {
         "records": source.num_records,
         "first_key": key.decode("utf-8", "backslashreplace"),

@@ -21,7 +21,8 @@ class FeedStats:
         busy_s: Time that the readers spent on batches, summed over the threads.
         threads: Reader threads that the feed runs with.
         prefetch: Batches that are kept ahead of the consumer.
-        slots: Slots in the ring now; it grows while the consumer holds batches.
+        slots: Slots in the ring now; it grows while the consumer holds batches, and gets smaller
+            again 64 batches after it has let go of them.
         slots_free: Slots with nothing to do; at rest, none of them is.
         slots_filling: Slots that readers work on, copies to the device included.
         slots_ready: Slots with a batch that waits for the consumer.

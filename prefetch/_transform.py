@@ -275,8 +275,8 @@ class RecordTransformer:
             outcomes = records.fill(words, data, labels, self._recipe)
             values = records.values
         else:
-            outcomes = self._kernels.fill(records, words, data, labels, self._recipe)
-            values = records
+            values = list(records)  # those of a file that is not mapped are read at each access
+            outcomes = self._kernels.fill(values, words, data, labels, self._recipe)
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:

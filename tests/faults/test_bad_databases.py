@@ -55,6 +55,12 @@ def _loop(feed: prefetch.Feed) -> Iterator[int]:
         del batch
 
 
+def _await_readers(feed: prefetch.Feed) -> None:
+    """Return once the batch ahead is ready, so that nobody reads."""
+    while feed.stats().slots_filling or not feed.stats().slots_ready:
+        pass
+
+
 # Truncation -------------------------------------------------------------------------------------
 
 
@@ -91,8 +97,7 @@ def test_a_database_cut_between_two_parts_is_an_error_of_the_next(
     with prefetch.open(_options(source, threads=threads, shuffle=shuffle)) as feed:
         loop = _loop(feed)
         assert next(loop) == 0
-        while feed.stats().slots_filling or not feed.stats().slots_ready:
-            pass  # nobody reads while the file is cut
+        _await_readers(feed)  # nobody reads while the file is cut
         os.truncate(data, whole - cut_bytes)
         with pytest.raises(prefetch.DatabaseTruncatedError) as caught:
             list(loop)
@@ -127,6 +132,7 @@ def test_a_writer_beside_a_feed_without_a_lock_is_an_error_and_its_bytes_reach_n
             with prefetch.open(options, source=environment) as feed:
                 loop = _loop(feed)
                 next(loop)
+                _await_readers(feed)
                 for value in range(num_commits):
                     _rewrite(environment, 60 + value)
                 if num_commits == 1:  # no page is used again yet

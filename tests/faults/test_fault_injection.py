@@ -17,6 +17,7 @@ import pytest
 import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
 from memory.testing import FailingDevice, hold, live_buffers
+from prefetch._mapping import Mapping
 from prefetch._records import RecordReader, Walker
 from prefetch._transform import RecordTransformer
 from prefetch.testing import fingerprinted_images, write_database
@@ -24,6 +25,8 @@ from prefetch.testing import fingerprinted_images, write_database
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from prefetch._mapped_records import MappedRecords
 
 
 NUM_RECORDS = 24
@@ -203,10 +206,11 @@ class _Nth:
 
 EFFECTS: dict[str, tuple[type, str, dict[str, Any]]] = {
     "walk": (Walker, "take", {}),
-    "fetch": (RecordReader, "fetch", {"shuffle": True}),
+    "look-up": (RecordReader, "at_use", {"shuffle": True}),
+    "find": (Mapping, "fill", {"shuffle": True}),
     "parse or decode": (RecordTransformer, "fill", {}),
     "shape": (RecordTransformer, "sample_shape", {}),
-    "walk of a second database": (Walker, "_walk", {}),
+    "walk of a second database": (Walker, "_places", {}),
 }
 
 
@@ -231,10 +235,10 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     served = len(taken) // 4
     if effect.startswith("walk"):  # by one reader at a time: the place is the same for any threads
         assert served == number - 1
-    elif effect == "fetch":  # the shape of a batch's first record, then the batch
+    elif effect == "look-up":  # the shape of a batch's first record, then the batch
         assert served == (number - 1) // 2 if threads == 1 else served < number
-    else:
-        assert served == number - 1 if threads == 1 else served < number
+    else:  # each of the other threads may be late with a batch before
+        assert served == number - 1 if threads == 1 else served < number + threads - 1
     state = feed.state_dict()
     expected = list(range(NUM_RECORDS * len(more.get("source", [0]))))
     feed.close()
@@ -244,7 +248,32 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
         rest, none = _take_all(sound)
         assert none is None
     together = taken + rest
-    assert expected == (sorted(together) if effect == "fetch" else together)
+    assert expected == (sorted(together) if "shuffle" in more else together)
+
+
+@pytest.mark.parametrize("number", range(1, 13))
+def test_a_device_that_fails_as_a_slot_comes_back_is_an_error_of_next_and_never_of_stats(
+    source: Path, number: int
+) -> None:
+    """Some of the calls are those of a push, the others find out when a batch's use has ended."""
+
+    def loop(feed: prefetch.Feed) -> None:
+        for batch in feed:
+            assert (batch.data.numpy(writable=False).T == batch.indices).all()
+            del batch
+            try:
+                feed.stats()
+            except DeviceError:
+                pytest.fail("stats() raises the device's error")
+
+    with FailingDevice(open_device("simulated"), fail={"record": number}) as device:
+        feed = prefetch.open(_options(source, 1, prefetch=1), device=device)
+        with pytest.raises(DeviceError) as caught:
+            loop(feed)
+        assert feed.closed
+        feed.stats()
+        assert device.num_failures == 1
+        del caught, feed
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -256,8 +285,8 @@ def test_of_several_faults_in_a_batch_the_first_in_its_order_is_told(
     large = write_database(tmp_path / "large", records)
     another_has_failed = threading.Event()
 
-    def fill(_self: object, values: list[memoryview], *_: object) -> list[Any]:
-        if bytes(values[0]) == records[0][1]:
+    def fill(_self: object, part: MappedRecords, *_: object) -> list[Any]:
+        if bytes(part.values[0]) == records[0][1]:
             assert threads == 1 or another_has_failed.wait(timeout=20)
             raise ValueError("first")
         another_has_failed.set()
@@ -292,38 +321,20 @@ def test_an_error_read_ahead_in_an_epoch_that_is_left_is_dropped_with_it(
             next(iterator)
 
 
-def test_the_nth_transaction_that_lmdb_refuses_is_an_error_of_the_source(source: Path) -> None:
-    """Readers that find no room in the lock file's table share the snapshot's transaction."""
-    with lmdb.open(str(source), readonly=True, lock=False) as environment:
-        real: Any = environment
-        for refusal in (lmdb.ReadersFullError, lmdb.MapResizedError):
-            feed = prefetch.open(_options(source, 8, shuffle=True), source=real)
-            shared: Any = _Refusing(real, refusal)
-            for database in feed._prefetcher.assembly.source._databases:
-                database.snapshot.shared.environment = shared
-            taken, error = _take_all(feed)
-            assert (len(taken), error) == (NUM_RECORDS, None)
-            assert shared.refused
-            for database in feed._prefetcher.assembly.source._databases:
-                database.snapshot.shared.environment = real
-            feed.close()
-            del feed
-
-
-class _Refusing:
-    """An environment that begins no further transaction."""
-
-    def __init__(self, environment: lmdb.Environment, refusal: type[Exception]) -> None:
-        self._environment = environment
-        self._refusal = refusal
-        self.refused = 0
-
-    def begin(self, **_: Any) -> Any:
-        self.refused += 1
-        raise self._refusal("begin, on command")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._environment, name)
+def test_a_lock_file_with_no_room_for_a_reader_is_an_error_of_the_opening(source: Path) -> None:
+    """A feed takes one place in its table, however many threads it has."""
+    with (
+        lmdb.open(str(source), max_readers=1, readonly=True) as environment,
+        prefetch.open(_options(source, 8, shuffle=True), source=environment) as feed,
+    ):
+        taken, error = _take_all(feed)
+        assert (sorted(taken), error) == (list(range(NUM_RECORDS)), None)
+    with (
+        lmdb.open(str(source), max_readers=1, readonly=True) as environment,
+        environment.begin(),
+        pytest.raises(prefetch.SourceError, match="MDB_READERS_FULL"),
+    ):
+        prefetch.open(_options(source, 8), source=environment)
 
 
 # Threads ----------------------------------------------------------------------------------------

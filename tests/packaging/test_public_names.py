@@ -22,8 +22,8 @@ _PUBLIC = {
     """,
     "prefetch": """
         AsyncFeedIterator Batch BatchReleasedError BatchesHeldError ConfigError ConfigFault
-        CorruptDatabaseError
-        DatabaseChangedError DatabaseInUseError DatabaseNotFoundError DatabaseTruncatedError
+        ConfigNotFoundError CorruptDatabaseError DatabaseChangedError DatabaseInUseError
+        DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
         FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError
         RingTooLargeError SourceError StaleIteratorError StateError TooManyBadRecordsError

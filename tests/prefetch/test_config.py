@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import prefetch
-from prefetch import ConfigError, ConfigFault, FeedConfig
+from prefetch import ConfigError, ConfigFault, ConfigNotFoundError, FeedConfig
 from prefetch._config import load_config
 from prefetch._config_schema import option_table
 
@@ -299,7 +299,10 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
         ("transform.scale", [1, True], "expected a number, or a list of one a channel; found [1,"),
         ("transform.scale", float("nan"), "expected a number, or a list of one a channel; found n"),
         ("transform.scale", 10**400, "expected a number, or a list of one a channel; found 1000"),
-        ("transform.mean_value", 117, "expected a list, found 117; write [117]"),
+        ("transform.scale", 1e300, "expected at most 3.4028235e+38, the largest float32, in size"),
+        ("transform.scale", [1, -1e39], "expected at most 3.4028235e+38, the largest float32"),
+        ("transform.mean_value", "117", "expected a list, found '117' (text)"),
+        ("transform.mean_value", True, "expected a list, found true"),
         ("transform.mean_file", "", "expected the path of a file or folder, found '' (text)"),
         ("transform.mean_file", 3, "expected the path of a file or folder, found 3"),
         ("transform.dtype", "int8", "expected one of float32, float16, uint8; found 'int8' (text)"),
@@ -323,7 +326,7 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
         ("source", [], "expected at least one database, found an empty list"),
         ("source", ["a", 5], "expected the path of a file or folder, found 5"),
         ("source", b"a", "expected the path of a file or folder, found"),
-        ("source", "a\0b", "expected the path of a file or folder, found 'a\\x00b' (text)"),
+        ("source", "a\0b", "no path holds a NUL character, found 'a\\x00b' (text)"),
         ("transform", None, "expected a mapping of options, found null"),
     ],
 )
@@ -336,6 +339,23 @@ def test_a_wrong_value_is_named_with_what_would_be_right(
 
     assert found_key == key
     assert found.startswith(message)
+
+
+def test_a_mean_or_scale_is_one_number_or_one_a_channel() -> None:
+    one = load_config({"source": "x", "transform": {"mean_value": 104, "scale": 2}}).transform
+    several = load_config({"source": "x", "transform": {"mean_value": [104, 117, 123.5]}}).transform
+    largest = float(np.finfo(np.float32).max)
+
+    assert (one.mean_value, one.scale) == ((104.0,), 2.0)
+    assert several.mean_value == (104.0, 117.0, 123.5)
+    assert load_config({"source": "x", "transform": {"scale": largest}}).transform.scale == largest
+
+
+def test_a_mean_value_that_is_infinite_in_float32_is_refused_by_its_place() -> None:
+    ((key, message),) = faults_in({"transform": {"mean_value": [1, 1e39]}}).items()
+
+    assert key == "transform.mean_value[1]"
+    assert message.startswith("expected at most 3.4028235e+38, the largest float32, in size")
 
 
 def test_one_item_of_a_list_is_named_by_its_index() -> None:
@@ -591,8 +611,11 @@ def test_what_is_no_configuration_file_is_refused_with_what_to_do(name: str, mes
 
 
 def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
-        load_config(tmp_path / "nowhere.yaml")
+    for path in (tmp_path / "nowhere.yaml", tmp_path / "nowhere" / "a.yaml", "nowhere\0.yaml"):
+        with pytest.raises(ConfigNotFoundError, match=r"nowhere.*\n.*give a YAML file") as caught:
+            load_config(path)
+        assert isinstance(caught.value, FileNotFoundError)
+        assert isinstance(caught.value, ConfigError)
 
 
 def test_a_prefetch_of_1_is_valid_and_warned_about_once_in_the_log(

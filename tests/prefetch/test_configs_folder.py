@@ -113,7 +113,7 @@ def test_the_table_of_options_has_names_defaults_and_descriptions() -> None:
     assert table["epochs"].default == "null"
     assert table["threads"].default == "auto"
     assert table["transform.mean_value"].default == "[]"
-    assert "labels" not in table
+    assert table["labels"].default == "true"
     assert all(row.description.endswith((".", ").")) for row in table.values())
 
 

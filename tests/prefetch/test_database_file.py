@@ -95,6 +95,11 @@ def test_nothing_at_the_path_names_the_folder_that_is_there(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_with_a_nul_character_is_not_found() -> None:
+    with pytest.raises(DatabaseNotFoundError, match=r"a\\x00b: no path holds a NUL character"):
+        DatabaseFile("a\0b")
+
+
 def test_a_path_through_a_file_is_not_found(folder: Path) -> None:
     error = refusal(folder / "data.mdb" / "db")
     assert isinstance(error, DatabaseNotFoundError)
@@ -212,6 +217,29 @@ def test_an_impossible_page_size_is_refused(folder: Path, page_bytes: int) -> No
 def test_an_impossible_tree_is_refused(folder: Path) -> None:
     patch(folder, 94, struct.pack("<H", 33))
     assert isinstance(refusal(folder), CorruptDatabaseError)
+
+
+@pytest.mark.parametrize(
+    ("offset", "count"),
+    [(96, 2**40), (104, 2**40), (112, 2**63), (120, 2**62)],
+    ids=["branches", "leaves", "overflow", "records"],
+)
+def test_more_pages_or_records_than_fit_into_the_file_are_refused(
+    folder: Path, offset: int, count: int
+) -> None:
+    patch(folder, offset, struct.pack("<Q", count))
+    error = refusal(folder)
+    assert isinstance(error, CorruptDatabaseError)
+    assert f"{count} " in str(error)
+
+
+def test_states_whose_pages_differ_in_size_are_refused(folder: Path) -> None:
+    with (folder / "data.mdb").open("r+b") as file:
+        file.seek(PAGE_BYTES + 40)
+        file.write(struct.pack("<I", 2 * PAGE_BYTES))
+    error = refusal(folder)
+    assert isinstance(error, CorruptDatabaseError)
+    assert f"{PAGE_BYTES} and {2 * PAGE_BYTES} bytes" in str(error)
 
 
 def test_a_second_meta_that_is_none_is_refused(folder: Path) -> None:

@@ -154,6 +154,24 @@ def test_the_ring_starts_with_one_slot_more_than_prefetch_and_grows_with_what_is
         del batch
 
 
+def test_memory_that_the_ring_grew_by_is_given_back_when_it_has_not_been_needed_for_a_while(
+    source: Path,
+) -> None:
+    with prefetch.open({"source": source, "batch_size": 4, "prefetch": 2, "threads": 1}) as feed:
+        held = list(feed)
+        assert len(held) == 10
+        grown = feed.stats()
+        assert grown.slots >= 11
+        held.clear()
+        for _ in range(8):
+            for batch in feed:
+                assert (batch.data.numpy().T == batch.indices).all()
+                del batch
+        small = feed.stats()
+        assert small.slots == 3
+        assert small.host_bytes < grown.host_bytes / 2
+
+
 def test_release_ends_the_batchs_own_hold_and_its_accessors_raise(source: Path) -> None:
     with prefetch.open({"source": source, "batch_size": 4, "prefetch": 1}) as feed:
         iterator = iter(feed)

@@ -12,7 +12,7 @@ import pytest
 
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import DatabaseInUseError, SourceError
-from prefetch._lmdb import SharedEnvironment, hold_again, hold_file, release, source_error
+from prefetch._lmdb import SharedEnvironment, hold_file, release, source_error
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_all_names_of_a_file_share_one_environment(
 
 def test_the_environment_closes_with_its_last_holder(folder: Path) -> None:
     shared = hold(folder)
-    hold_again(shared)
+    assert hold(folder) is shared
     release(shared)
     assert shared.is_open
     release(shared)
@@ -204,10 +204,10 @@ def test_a_release_waits_for_no_lock(folder: Path) -> None:
         with lock:
             release(shared)
             assert shared.is_open
-        hold_again(shared)  # takes the lock, and does what was left
-        assert shared.num_holds == 1
-        release(shared)
-    assert not shared.is_open
+        another = hold(folder)  # takes the lock, and does what was left
+        assert another is not shared
+        release(another)
+    assert not any(environment.is_open for environment in (shared, another))
 
 
 def test_two_threads_that_open_one_file_get_one_environment(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Records found in the mapping of the file are those that LMDB finds, and damage is no crash."""
+"""Records found in the pages of a file are those that were written, and damage is no crash."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 import prefetch
 from prefetch import _kernels
 from prefetch._batch import PackedKeys
-from prefetch._database import Database
-from prefetch._source import RecordSource
+from prefetch._mapping import Mapping
+from prefetch._source import Records, RecordSource
 from prefetch._spans import Spans
+from prefetch._unmapped import FileSpans
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -32,24 +33,67 @@ def _records(count: int, sizes: list[int]) -> list[tuple[bytes, bytes]]:
     return [(key, draw.randbytes(sizes[i % len(sizes)])) for i, key in enumerate(keys)]
 
 
+@pytest.fixture(params=["mapped", "unmapped"])
+def is_mapped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Say whether files are mapped; where they are not, it is for want of address space."""
+    if request.param == "unmapped":
+        _refuse_mapping(monkeypatch)
+    return bool(request.param == "mapped")
+
+
+def _refuse_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(Mapping, "__init__", refuse)
+
+
 @pytest.mark.parametrize(
     "sizes",
     [[0], [1, 2, 3], [700], [1900, 2100], [4080, 4081], [50_000], [0, 5, 2000, 4064, 9000, 70_000]],
     ids=str,
 )
-def test_keys_and_values_are_those_that_were_written(tmp_path: Path, sizes: list[int]) -> None:
+def test_keys_and_values_are_those_that_were_written(
+    tmp_path: Path, sizes: list[int], *, is_mapped: bool
+) -> None:
     written = _records(300, sizes)
     order = np.random.default_rng(1).integers(0, len(written), 500)
     with RecordSource.open(write_database(tmp_path / "db", written)) as source:
+        walker = source.walker()
+        walked = [walker.take(start, 50) for start in range(0, 300, 50)]
         records = source.reader().fetch(order)
-        assert isinstance(records.values, Spans)
-        found = list(zip(map(bytes, records.keys), map(bytes, records.values), strict=True))
-        assert found == [written[place] for place in order]
-        assert PackedKeys.pack(records.keys).unpack() == [key for key, _ in found]
+        assert isinstance(records.values, Spans if is_mapped else FileSpans)
+        assert _pairs(records) == [written[place] for place in order]
+        assert PackedKeys.pack(records.keys).unpack() == [key for key, _ in _pairs(records)]
+        assert [pair for part in walked for pair in _pairs(part)] == written
+        assert _pairs(records[3:7]) == [written[place] for place in order[3:7]]
         records.release()
+        with pytest.raises(ValueError, match="released"):
+            records.values[0]
 
 
-def test_a_feed_serves_the_same_bytes_walked_mapped_and_through_lmdb(
+def test_records_of_several_databases_are_those_that_were_written(
+    tmp_path: Path, *, is_mapped: bool
+) -> None:
+    parts = [_records(count, [10, 3000, 9000]) for count in (40, 1, 25)]
+    folders = [write_database(tmp_path / f"db{number}", part) for number, part in enumerate(parts)]
+    written = [pair for part in parts for pair in part]
+    order = np.random.default_rng(1).integers(0, len(written), 500)
+    with RecordSource.open(folders) as source:
+        walker = source.walker()
+        walked = [_pairs(walker.take(start, 11)) for start in range(0, 66, 11)]
+        assert [pair for part in walked for pair in part] == written
+        records = source.reader().fetch(order)
+        assert _pairs(records) == [written[place] for place in order]
+        records.release()
+        assert source.can_do_without_walker() == is_mapped
+
+
+def _pairs(records: Records) -> list[tuple[bytes, bytes]]:
+    return list(zip(map(bytes, records.keys), map(bytes, records.values), strict=True))
+
+
+def test_a_feed_serves_the_same_bytes_walked_mapped_and_unmapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = np.random.default_rng(2).integers(0, 256, (50, 3, 40, 40), dtype=np.uint8)
@@ -71,13 +115,16 @@ def test_a_feed_serves_the_same_bytes_walked_mapped_and_through_lmdb(
 
     walked_then_mapped = served()
     shuffled = served(shuffle=True)
-    monkeypatch.setattr(Database, "is_mapped", False)
+    _refuse_mapping(monkeypatch)
     assert served() == walked_then_mapped
     assert served(shuffle=True) == shuffled
     assert len({keys[0] for _, keys, _ in shuffled}) > 1
 
 
-def test_the_walker_is_left_after_the_first_epoch(tmp_path: Path) -> None:
+def test_the_walker_is_left_after_the_first_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", 0)
     source = write_database(tmp_path / "db", fingerprinted_images(20))
     with prefetch.open({"source": source, "batch_size": 8}) as feed:
         prefetcher = feed._prefetcher
@@ -231,13 +278,73 @@ def test_arguments_that_do_not_fit_are_refused(
         _fill_records(memory, index, [0], **changed)
 
 
-def test_a_file_that_cannot_be_mapped_is_read_through_lmdb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("indexed_at_once", [False, True])
+def test_a_feed_of_a_damaged_database_raises_or_serves_other_bytes_and_never_dies(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    several: bool,
+    shuffle: bool,
+    indexed_at_once: bool,
+    is_mapped: bool,
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(12, "Cannot allocate memory")
+    """Walked, looked up and both: LMDB's own cursor ends the process on such pages."""
+    if not indexed_at_once:
+        monkeypatch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+    images = np.zeros((60, 3, 20, 20), np.uint8)
+    folder = write_database(
+        tmp_path / "db",
+        [(b"%04d" % i, encode_image(image, label=i)) for i, image in enumerate(images)],
+    )
+    whole = write_database(tmp_path / "whole", fingerprinted_images(5, (3, 20, 20)))
+    data = folder / "data.mdb"
+    intact = data.read_bytes()
+    draw = random.Random(11)
+    failed = 0
+    for _ in range(25):
+        damaged = bytearray(intact)
+        for page in range(2, len(intact) // PAGE_BYTES):
+            if draw.random() < 0.3:
+                place = page * PAGE_BYTES + draw.choice([draw.randrange(24), draw.randrange(4096)])
+                damaged[place] = draw.randrange(256)
+        data.write_bytes(damaged)
+        source = [whole, folder] if several else folder
+        options = {"source": source, "batch_size": 8, "threads": 1, "shuffle": shuffle}
+        try:
+            with prefetch.open(options, on_bad_record="skip", device="cpu") as feed:
+                for _ in range(2):
+                    for batch in feed:
+                        del batch
+        except (prefetch.SourceError, prefetch.TooManyBadRecordsError):
+            failed += 1
+    assert failed > 5
+    del is_mapped
 
-    source = write_database(tmp_path / "db", fingerprinted_images(20))
-    monkeypatch.setattr("prefetch._mapping.mmap.mmap", refuse)
-    with RecordSource.open(source) as opened:
-        assert not opened._databases[0].is_mapped
+
+@pytest.mark.parametrize(
+    ("offset", "content"), [(10, b"\x01"), (12, b"\x10\x00"), (0, b"\xff"), (16, b"\xff\x0f")]
+)
+def test_a_damaged_leaf_is_an_error_of_the_batch_that_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, content: bytes, *, is_mapped: bool
+) -> None:
+    """The walk had begun well: the error comes in its turn, with the path and the page."""
+    monkeypatch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+    images = fingerprinted_images(60, (3, 20, 20))
+    folder = write_database(tmp_path / "db", images)
+    with RecordSource.open(folder) as opened:
+        index = opened._databases[0].index()
+        pages, _ = index.places(np.array([40]))
+    with (folder / "data.mdb").open("r+b") as file:
+        file.seek(int(pages[0]) * PAGE_BYTES + offset)
+        file.write(content)
+    served: list[int] = []
+    with prefetch.open({"source": folder, "batch_size": 4, "threads": 1}) as feed:
+        loop = (batch.label.numpy().tolist() for batch in feed)
+        with pytest.raises(prefetch.CorruptDatabaseError, match=rf"page {pages[0]} ") as caught:
+            served.extend(label for labels in loop for label in labels)
+    assert caught.value.path == str(folder)
+    assert served == list(range(len(served)))
+    assert 30 <= len(served) <= 40
+    del is_mapped

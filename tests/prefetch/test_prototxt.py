@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from prefetch import ConfigError, ConfigFault, PrefetchWarning, UnsupportedSourceError
+from prefetch import (
+    ConfigError,
+    ConfigFault,
+    ConfigNotFoundError,
+    PrefetchWarning,
+    UnsupportedSourceError,
+)
 from prefetch._config_models import FeedConfig
 from prefetch._prototxt import DataLayer, read_data_layer
 
@@ -181,10 +187,31 @@ def test_an_old_layers_data_options_win_over_its_transformation(net: Path) -> No
     assert layer.ignored == ()
 
 
-def test_beside_old_layers_those_of_the_present_format_are_not_there(net: Path) -> None:
-    text = data(form=OLD_DATA) + data('include { stage: "x" }').replace("4", "5")
+def test_old_layers_and_those_of_the_present_format_are_refused_together_as_in_caffe(
+    net: Path,
+) -> None:
+    fault = fault_in(net, data(form=OLD_DATA) + data())
 
-    assert read(net, text, stages=["x"]).config.batch_size == 4
+    assert (fault.key, fault.line) == ("layer", 11)
+    assert "write all of them as layer" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("field", "name"), [('source: "db"', "source"), ("batch_size: 4", "batch_size")]
+)
+def test_a_field_that_a_layer_needs_is_missing_and_not_0_or_empty(
+    net: Path, field: str, name: str
+) -> None:
+    fault = fault_in(net, data().replace(field, ""))
+
+    assert (fault.key, fault.line) == (f"data_param.{name}", 8)
+    assert fault.message.startswith("is missing; write ")
+
+
+def test_a_batch_size_of_0_is_not_called_missing(net: Path) -> None:
+    assert fault_in(net, data().replace("batch_size: 4", "batch_size: 0")).message == (
+        "expected 1 or more, found 0"
+    )
 
 
 def test_the_first_format_is_refused_with_what_to_do(net: Path) -> None:
@@ -424,11 +451,9 @@ def test_no_backend_over_an_lmdb_is_refused_with_the_line_to_add(net: Path, tmp_
 @pytest.mark.parametrize(
     ("text", "key", "line", "message"),
     [
-        (data().replace("batch_size: 4", ""), "data_param.batch_size", 8, "expected 1 or more"),
         (data().replace("4", "0"), "data_param.batch_size", 8, "expected 1 or more, found 0"),
         (data("", "\nprefetch: 0"), "data_param.prefetch", 9, "expected 1 or more, found 0"),
         (data().replace('"db"', '""'), "data_param.source", 8, "expected the path"),
-        (data().replace('source: "db"', ""), "data_param.source", 8, "expected the path"),
         (
             data('transform_param {\n mean_file: "m"\n mean_value: 1 }'),
             "transform_param.mean_value",
@@ -489,8 +514,10 @@ def test_all_faults_are_reported_at_once_in_the_order_of_the_file(net: Path) -> 
 
 
 def test_a_missing_file_is_a_file_not_found_error(net: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"net\.prototxt"):
-        read_data_layer(net)
+    for path in (net, "net.prototxt\0"):
+        with pytest.raises(ConfigNotFoundError, match=r"net\.prototxt.*\n.*give the prototxt"):
+            read_data_layer(path)
+    assert issubclass(ConfigNotFoundError, FileNotFoundError)
 
 
 # --- what is warned about --------------------------------------------------------------------

@@ -230,6 +230,38 @@ def test_the_ring_grows_so_that_prefetch_stay_ahead_and_no_further_than_allowed(
     assert bench.take() is None
 
 
+def test_slots_unneeded_for_64_batches_leave_the_ring_the_coldest_first() -> None:
+    bench = Bench(num_slots=3)
+    slots = [bench.ring.acquire() for _ in range(3)]
+    for _ in range(4):
+        bench.ring.grow()
+        slots.append(bench.ring.acquire())
+    assert bench.ring.take_unneeded() == []  # all are in use
+    for slot in slots:
+        bench.ring.accept(slot)
+    for _ in range(63):
+        bench.ring.accept(bench.ring.acquire())
+        assert bench.ring.take_unneeded() == []
+    bench.ring.accept(bench.ring.acquire())
+    assert bench.ring.take_unneeded() == slots[:4]
+    assert bench.ring.slots == slots[4:]
+    bench.ring.grow()
+    assert bench.ring.slots[-1].number == 7
+
+
+def test_a_batch_held_starts_the_count_of_unneeded_slots_anew() -> None:
+    bench = Bench(num_slots=1)
+    bench.ring.grow()
+    for _ in range(3):
+        for _ in range(63):
+            bench.ring.accept(bench.ring.acquire())
+            assert bench.ring.take_unneeded() == []
+        held = bench.ring.acquire()
+        held.state = SlotState.LEASED
+        assert bench.ring.take_unneeded() == []
+        bench.ring.accept(held)
+
+
 @pytest.mark.parametrize("progress", ["opening", "planned", "shaped", "filled", "ready"])
 def test_a_batch_that_nobody_wants_comes_back_from_wherever_it_is(progress: str) -> None:
     bench = Bench(num_slots=2)

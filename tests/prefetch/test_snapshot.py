@@ -24,6 +24,8 @@ from prefetch._errors import (
     SourceError,
     UnsupportedSourceError,
 )
+from prefetch._leaf_walk import LeafWalk
+from prefetch._pages import TreePages
 from prefetch._snapshot import Snapshot
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -43,39 +45,18 @@ def unlocked(folder: Path) -> Iterator[lmdb.Environment]:
         yield environment
 
 
+def value_of(snapshot: Snapshot, place: int) -> bytes:
+    """Return the value of a record, read from the pages of the snapshot."""
+    pages = TreePages(snapshot.file, snapshot.meta)
+    walk = LeafWalk(snapshot.file, snapshot.meta)
+    leaves, slots = walk.take(place + 1)
+    _, _, begin, size = pages.locate(int(leaves[-1]), int(slots[-1]))
+    return snapshot.file.read(size, begin)
+
+
 def commit(environment: lmdb.Environment) -> None:
     with environment.begin(write=True) as transaction:
         transaction.put(b"new", os.urandom(8))
-
-
-def test_all_readings_see_one_state(folder: Path) -> None:
-    snapshot = Snapshot(folder)
-    readings = [snapshot.reading() for _ in range(3)]
-    assert {reading.transaction.id() for reading in readings} == {snapshot.meta.txn_id}
-    assert len({id(reading.transaction) for reading in readings}) == 3
-    snapshot.close()
-
-
-def test_a_reading_begun_after_a_commit_shares_the_first_one(unlocked: lmdb.Environment) -> None:
-    snapshot = Snapshot(unlocked)
-    before = snapshot.reading()
-    commit(unlocked)
-    after, again = snapshot.reading(), snapshot.reading()
-    assert after is again
-    assert after.transaction.id() == before.transaction.id() == snapshot.meta.txn_id
-    assert after.transaction.get(b"new") is None
-    snapshot.give_back(after)
-    assert again.transaction.get(b"00000007") is not None
-    snapshot.close()
-
-
-def test_a_reading_given_back_is_closed(folder: Path) -> None:
-    snapshot = Snapshot(folder)
-    reading = snapshot.reading()
-    snapshot.give_back(reading)
-    snapshot.give_back(reading)
-    assert reading.closed
-    snapshot.close()
 
 
 def test_one_commit_past_the_snapshot_leaves_it_intact(unlocked: lmdb.Environment) -> None:
@@ -100,13 +81,13 @@ def test_two_commits_past_the_snapshot_are_a_change(unlocked: lmdb.Environment) 
 def test_a_locked_snapshot_outlasts_any_number_of_commits(folder: Path) -> None:
     with lmdb.open(str(folder), map_size=2**26) as environment:
         snapshot = Snapshot(environment)
-        value = bytes(snapshot.reading().transaction.get(b"00000007", b""))
+        value = value_of(snapshot, 7)
         for _ in range(10):
             with environment.begin(write=True) as transaction:
                 for number in range(50):
                     transaction.put(b"%08d" % number, os.urandom(200))
         snapshot.check()
-        assert bytes(snapshot.reading().transaction.get(b"00000007", b"")) == value
+        assert value_of(snapshot, 7) == value
         snapshot.close()
 
 
@@ -128,7 +109,7 @@ with lmdb.open(sys.argv[1], map_size=2**26) as environment:
 
 
 def test_growth_past_the_map_leaves_the_snapshot_readable(folder: Path) -> None:
-    """What is mapped is no more than the file was, so a later transaction cannot begin."""
+    """LMDB maps no more than the file was, so a later snapshot cannot begin beside this one."""
     program = """
 import lmdb, sys
 with lmdb.open(sys.argv[1], map_size=2**26) as environment:
@@ -137,7 +118,8 @@ with lmdb.open(sys.argv[1], map_size=2**26) as environment:
 """
     snapshot = Snapshot(folder)
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
-    assert snapshot.reading().transaction.get(b"large") is None
+    assert snapshot.meta.entries == 50
+    assert value_of(snapshot, 49)
     with pytest.raises(DatabaseInUseError, match="grow past what this process has mapped"):
         Snapshot(folder)
     snapshot.close()
@@ -201,30 +183,35 @@ def test_an_environment_that_its_owner_closes_is_an_error_not_a_crash(folder: Pa
     environment.close()
     with pytest.raises(SourceError, match="LMDB cannot read it"):
         snapshot.check()
-    with pytest.raises(SourceError, match="LMDB cannot read it"):
-        snapshot.reading()
     snapshot.close()
 
 
-def test_a_closed_snapshot_gives_no_reading(folder: Path) -> None:
+def test_a_closed_snapshot_cannot_be_used(folder: Path) -> None:
     snapshot = Snapshot(folder)
     snapshot.close()
     snapshot.close()
-    with pytest.raises(FeedClosedError):
-        snapshot.reading()
+    with pytest.raises(FeedClosedError), snapshot.using():
+        pytest.fail("was let in")
 
 
-def test_closing_waits_for_the_call_that_uses_a_reading(folder: Path) -> None:
+def test_closing_waits_for_every_block_that_uses_the_snapshot(folder: Path) -> None:
     snapshot = Snapshot(folder)
-    reading = snapshot.reading()
-    with reading.lock:
+    with snapshot.using(), snapshot.using():
         closer = threading.Thread(target=snapshot.close)
         closer.start()
         closer.join(timeout=0.05)
         assert closer.is_alive()
-        assert reading.transaction.get(b"00000007") is not None
+        assert value_of(snapshot, 7)
+        with pytest.raises(FeedClosedError), snapshot.using():
+            pytest.fail("was let in")
     closer.join()
-    assert reading.closed
+
+
+def test_an_error_in_a_block_that_uses_the_snapshot_lets_it_close(folder: Path) -> None:
+    snapshot = Snapshot(folder)
+    with pytest.raises(KeyboardInterrupt), snapshot.using():
+        raise KeyboardInterrupt
+    snapshot.close()
 
 
 @pytest.fixture
@@ -249,7 +236,6 @@ logging.basicConfig()
 if os.geteuid() == 0:  # whom no permission stops
     os.seteuid(65534)
 snapshot = Snapshot(sys.argv[1], lock=sys.argv[2] == "True")
-assert len(snapshot.reading().transaction.get(b"00000003")) > 0
 snapshot.check()
 snapshot.close()
 """

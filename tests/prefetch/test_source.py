@@ -212,8 +212,8 @@ def test_a_record_is_described_by_its_database_and_its_key_once_indexed(
 
 
 def test_released_records_cannot_be_read(folder: Path) -> None:
-    with RecordSource.open(folder) as source:
-        records = source.walker().take(0, 2)
+    with RecordSource.open([folder, folder]) as source:
+        records = source.walker().take(9, 2)  # of two databases: a list of views
         part = records[1:2]
         assert len(records) == 2
         assert len(part) == 1
@@ -283,18 +283,13 @@ def test_a_closed_source_is_an_error_to_its_users(folder: Path) -> None:
             late.take(0, 1) if hasattr(late, "take") else late.fetch(np.array([1]))
 
 
-def test_a_closed_walker_or_reader_gives_its_transaction_back(folder: Path) -> None:
+def test_a_source_takes_one_place_among_lmdbs_readers_however_many_read(folder: Path) -> None:
     with lmdb.open(str(folder)) as environment, RecordSource.open(environment) as source:
-        users = source.walker(), source.reader()
-        labels(users[0].take(4, 3))
-        labels(users[1].fetch(np.array([1])))
-        assert environment.readers().count("\n") == 4
-        for user in users:
-            user.close()
-            user.close()
-        assert environment.readers().count("\n") == 2
-        assert labels(users[0].take(7, 2)) == [7, 8]
-        assert labels(users[1].fetch(np.array([1]))) == [1]
+        users = [source.walker(), source.walker()], [source.reader(), source.reader()]
+        for walker, reader in zip(*users, strict=True):
+            assert labels(walker.take(4, 3)) == [4, 5, 6]
+            assert labels(reader.fetch(np.array([1]))) == [1]
+        assert environment.readers().count("\n") == 2  # a line each, and a heading
 
 
 def test_closing_while_others_read_is_an_error_to_them_and_no_crash(folder: Path) -> None:
@@ -449,7 +444,7 @@ def test_a_damaged_tree_is_an_error_of_the_source(folder: Path) -> None:
     content[4096 + 120] = 11  # one record more than there are
     (folder / "data.mdb").write_bytes(content)
     with RecordSource.open(folder) as source:
-        with pytest.raises(CorruptDatabaseError, match="record 10 of 11 cannot be found"):
+        with pytest.raises(CorruptDatabaseError, match="10 records, and its head says 11"):
             source.walker().take(0, 11)
         with pytest.raises(CorruptDatabaseError, match="its leaves hold 10 records"):
             fetch(source, 1)

@@ -247,7 +247,6 @@ class SteppedReader(Reader):
                 yield
                 self._upload(part.slot, stream)
             del job, part, failure
-        filler.close()
         if stream is not None:
             stream.close()
         self.over = True
@@ -380,7 +379,6 @@ class RingMachine(RuleBasedStateMachine):
             )
         prefetcher = self.prefetcher = self.feed._prefetcher
         if not self.drawn["walks"]:
-            prefetcher._walker.close()  # type: ignore[union-attr]
             prefetcher._walker = None  # every part is fetched by whoever fills it
         self.readers = [
             SteppedReader(self, prefetcher, number) for number in range(self.num_readers)
