@@ -473,7 +473,7 @@ class Prefetcher:
     def stats(self) -> FeedStats:
         """Return a snapshot of the counters."""
         with self._lock:
-            ring = self._ring
+            ring, expected = self._ring, self.assembly.expected_memory
             self._collect()
             self._schedule.wake_idle()
             return FeedStats(
@@ -491,6 +491,8 @@ class Prefetcher:
                 slots_ready=ring.num_in(SlotState.READY),
                 slots_leased=ring.num_in(SlotState.LEASED),
                 slots_draining=ring.num_in(SlotState.DRAINING),
+                ring_host_bytes=None if expected is None else expected.host_bytes,
+                ring_device_bytes=None if expected is None else expected.device_bytes,
                 host_bytes=sum(slot.host_bytes for slot in ring.slots),
                 device_bytes=sum(slot.device_bytes for slot in ring.slots),
                 bad_records=len(self.assembly.bad_records),
