@@ -1,7 +1,9 @@
 # What a checkout can do. Needs make, Python 3.11 or newer and a C compiler; all else goes into
-# the project's own virtual environment, .venv.
+# the project's own virtual environment, .venv, and that of the fake CUDA device, .venv-fakecuda.
 #
-#   make test ARGS="-k ring -x"          pass arguments on to pytest; the same for demo, benchmark
+#   make test ARGS="-k ring -x"          pass arguments on to pytest; the same for demo, benchmark.
+#                                        It is then a part of the tests that is wanted: those on the
+#                                        fake CUDA device have make test-fakecuda ARGS=...
 #   make test PYTHON=python3.13 VENV=.venv313        another interpreter, in its own environment
 
 VENV ?= .venv
@@ -26,17 +28,22 @@ demo: venv ## train a network on 1,797 real digit scans, fed from an LMDB
 	@$(RUN) scripts/demo.py $(ARGS)
 
 .PHONY: test
-test: venv ## run the tests
+test: venv ## run the tests, those of the CUDA device on a fake one included
 	@$(RUN) -m pytest $(ARGS)
+	@$(if $(ARGS),,$(MAKE) test-fakecuda)
 
 # An environment of its own: CuPy, and Cython to build one module of it against the fake. The first
-# run fetches CuPy's sources and takes minutes; the build is kept in build/fakecuda.
+# run fetches CuPy's wheel and sources and takes two minutes; what is built stays in build/fakecuda.
+FAKECUDA := .venv-fakecuda
+
 .PHONY: test-fakecuda
-test-fakecuda: ## run the CUDA device's tests on a fake CUDA device
-	@$(MAKE) venv VENV=.venv-fakecuda
-	@.venv-fakecuda/bin/python -m pip install --quiet 'cupy-cuda13x==14.2.0' 'Cython==3.2.4'
-	@PYTHONPATH=tests/fakecuda/py .venv-fakecuda/bin/python -m pytest -p fakecuda \
-	  tests/gpu tests/memory tests/fakecuda $(ARGS)
+test-fakecuda: ## run the CUDA device's tests alone
+	@$(MAKE) venv VENV=$(FAKECUDA)
+	@$(FAKECUDA)/bin/python -m pip --disable-pip-version-check install --quiet \
+	  'cupy-cuda13x==14.2.0' 'Cython==3.2.4'
+	@$(FAKECUDA)/bin/python tests/fakecuda/py/fakecuda_build.py >/dev/null
+	@PYTHONPATH=tests/fakecuda/py $(FAKECUDA)/bin/python -m pytest -p fakecuda \
+	  -o testpaths='tests/gpu tests/memory tests/fakecuda' $(ARGS)
 
 # An environment of its own, since the peers are large.
 .PHONY: test-peers
@@ -83,6 +90,6 @@ venv: ## make the environment, or bring it up to date with pyproject.toml
 	@sh scripts/make_venv.sh "$(VENV)" "$(PYTHON)"
 
 .PHONY: clean
-clean: ## remove what was built and cached, the environment and the demo's database included
-	@rm -rf "$(VENV)" build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove what was built and cached, the environments and the demo's database included
+	@rm -rf "$(VENV)" $(FAKECUDA) build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find memory prefetch scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -86,6 +86,10 @@ class CpuDevice:
         """Raise NoDeviceMemoryError."""
         self._refuse("current_stream")
 
+    def stream_from(self, stream: object) -> Stream:
+        """Raise NoDeviceMemoryError."""
+        self._refuse("stream_from")
+
     def use_stream(self, stream: Stream) -> AbstractContextManager[None]:
         """Raise NoDeviceMemoryError."""
         self._refuse("use_stream")

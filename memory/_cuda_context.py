@@ -102,8 +102,8 @@ class CudaContext:
     def stop(self) -> None:
         """End the service threads that have nothing to wait for, and the others after that."""
         self.stop_soon()
+        self.waiters.join()  # first: what their threads still hold goes to the undertaker then
         self.undertaker.join()
-        self.waiters.join()
         with contextlib.suppress(DeviceError), self.call("close"):
             self.destroy_events()
 

@@ -2,7 +2,10 @@
 
 No pool decides when memory is used again. CuPy's pinned pool rounds up to a power of two and hands
 a block out again while a copy from it is in flight; its device pool knows of one stream only.
-Here a block is one allocation, and lives until no buffer, array or queued copy refers to it.
+Here a block is one allocation, and lives until no buffer, array or queued copy refers to it; and
+then until all work that the GPU has been given has run. Whoever was handed an address may have
+queued work on it on a stream of his own, which refers to nothing. ``cudaFree`` is known to wait for
+that by itself, and nowhere promised to; so it is waited for explicitly.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ class CudaBlock:
 
     def __del__(self) -> None:
         self._ledger.give_back(self.nbytes)
-        self._context.undertaker.give_up(runtime.free, self.ptr)
+        self._context.undertaker.give_up(_free_device, self.ptr)
 
 
 class PinnedBlock:
@@ -79,7 +82,7 @@ class PinnedBlock:
 
     def __del__(self) -> None:
         self._ledger.give_back(self.nbytes)
-        self._context.undertaker.give_up(runtime.freeHost, self._ptr)
+        self._context.undertaker.give_up(_free_host, self._ptr)
 
 
 class PinnedBuffer:
@@ -222,3 +225,16 @@ class CudaMemory:
             nbytes,
             FALLBACK_OPTION,
         )
+
+
+# On the undertaker's thread.
+
+
+def _free_device(ptr: int) -> None:
+    runtime.deviceSynchronize()
+    runtime.free(ptr)
+
+
+def _free_host(ptr: int) -> None:
+    runtime.deviceSynchronize()
+    runtime.freeHost(ptr)

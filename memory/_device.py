@@ -367,6 +367,19 @@ class Device(Protocol):
         """Return the calling thread's current stream; the null stream unless use_stream() is on."""
         ...
 
+    def stream_from(self, stream: object) -> Stream:
+        """Return the stream of this device that something stands for.
+
+        Args:
+            stream: One of this device's streams. On a GPU also another library's: anything with
+                ``__cuda_stream__``, a ``torch.cuda.Stream``, or CUDA's handle as an integer.
+
+        Raises:
+            DeviceMismatchError: If it is another device's.
+            BufferMismatchError: If it is no stream at all.
+        """
+        ...
+
     def use_stream(self, stream: Stream) -> AbstractContextManager[None]:
         """Make ``stream`` the calling thread's current stream within a ``with`` block.
 

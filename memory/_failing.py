@@ -170,6 +170,12 @@ class FailingDevice:
         """Return the calling thread's current stream."""
         return self._face(self.inner.current_stream())
 
+    def stream_from(self, stream: object) -> FailingStream:
+        """Return what stands for a stream of the device that does the work."""
+        if isinstance(stream, FailingStream):
+            stream = self._inner_stream(stream)
+        return self._face(self.inner.stream_from(stream))
+
     @contextlib.contextmanager
     def use_stream(self, stream: Stream) -> Iterator[None]:
         """Make ``stream`` the calling thread's current one within a ``with`` block."""

@@ -169,6 +169,14 @@ class SimulatedDevice:
                 self._null_stream = weakref.ref(stream)
             return stream
 
+    def stream_from(self, stream: object) -> SimulatedStream:
+        """Return a stream of this device as what it is; there are no others here.
+
+        Raises:
+            DeviceMismatchError: If it is not this device's.
+        """
+        return self._own_stream(stream)
+
     @contextlib.contextmanager
     def use_stream(self, stream: Stream) -> Iterator[None]:
         """Make ``stream`` the calling thread's current one within a ``with`` block."""
@@ -325,7 +333,7 @@ class SimulatedDevice:
         # Looked up again when the work runs; here, the traceback still shows who asked.
         self._memory.view(buffer.ptr, buffer.nbytes)
 
-    def _own_stream(self, stream: Stream) -> SimulatedStream:
+    def _own_stream(self, stream: object) -> SimulatedStream:
         if not isinstance(stream, SimulatedStream) or stream.device is not self:
             raise DeviceMismatchError("stream", expected=repr(self), found=_whose(stream))
         return stream

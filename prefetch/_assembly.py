@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prefetch._errors import RingTooLargeError
+from prefetch._ring_memory import RingMemory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +30,7 @@ class Assembly:
         augmentation: The records' random words.
         identity: What a saved state belongs to.
         transform: What is done to each record.
+        first_shape: Shape of the first record's sample; None where the record is bad.
         bad_records: What is done about bad ones.
         device: Where the slots have their memory.
         owns_device: Whether the prefetcher closes the device.
@@ -46,6 +46,7 @@ class Assembly:
     augmentation: Augmentation
     identity: Identity
     transform: Transform
+    first_shape: tuple[int, ...] | None
     bad_records: BadRecords
     device: Device
     owns_device: bool
@@ -55,20 +56,33 @@ class Assembly:
     max_batches_held: int
     stall_warning_s: float | None
 
+    def ring_memory(self, sample_shape: tuple[int, ...]) -> RingMemory:
+        """Return what the ring takes at its start if all samples are of that shape."""
+        return RingMemory.of(
+            sample_shape,
+            self.transform.dtype,
+            label_dtype=self.label_dtype,
+            rows=self.most_rows,
+            num_batches=self.prefetch + 1,
+            on_device=self.device.has_device_memory,
+        )
+
+    @property
+    def expected_memory(self) -> RingMemory | None:
+        """What the ring will take, as the first record says; None where that one is bad."""
+        return None if self.first_shape is None else self.ring_memory(self.first_shape)
+
     def refuse_too_large(self, sample_shape: tuple[int, ...]) -> None:
-        """Refuse a ring that the machine's memory cannot hold, before it is allocated.
+        """Refuse a ring that host or device cannot hold, before it is allocated.
 
         Raises:
-            RingTooLargeError: It cannot.
+            RingTooLargeError: One of them cannot.
         """
-        batch_bytes = math.prod(sample_shape) * self.transform.dtype.itemsize * self.most_rows
-        machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if batch_bytes * (self.prefetch + 1) > machine_bytes:
-            raise RingTooLargeError(
-                batch_bytes=batch_bytes,
-                num_batches=self.prefetch + 1,
-                machine_bytes=machine_bytes,
-            )
+        self.ring_memory(sample_shape).refuse_too_large(
+            machine_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            device=self.device.name,
+            device_limit_bytes=self.device.memory_info().limit_bytes,
+        )
 
     @property
     def most_rows(self) -> int:

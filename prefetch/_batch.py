@@ -110,8 +110,8 @@ class Batch:
         """The examples: a Blob of shape (N, C, H, W), or (N, H, W, C) with ``layout: nhwc``.
 
         Its dtype is the configuration's ``transform.dtype``. On a device with memory of its own the
-        bytes are there already, or on their way on a stream that the stream current at ``next()``
-        has been made to wait for.
+        bytes are there already, or on their way on a stream that the stream current at ``next()``,
+        or the one given to `Feed.to_stream`, has been made to wait for.
 
         Raises:
             BatchReleasedError: The batch was released.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -79,16 +80,11 @@ def check_config(config: FeedConfig) -> CheckReport:
         first_batch_s = time.perf_counter() - began
         stats = feed.stats()
         values = batch.data.numpy(writable=False)
-        nbytes = batch.data.nbytes
         label_dtype = None
-        try:
+        with contextlib.suppress(LabelsNotProducedError):
             label_dtype = str(batch.label.dtype)
-            nbytes += batch.label.nbytes
-        except LabelsNotProducedError:
-            pass
-        # A slot has room for a whole batch, even where the first one is an epoch's short last.
-        slot_bytes = nbytes // len(batch) * max(config.batch_size, len(batch))
-        has_device_memory = feed.device.has_device_memory
+        # Not the feed's own estimate, which its first record may have been too bad for.
+        ring = feed._prefetcher.assembly.ring_memory(batch.data.shape[1:])  # noqa: SLF001
         return CheckReport(
             sources=tuple(str(source) for source in config.source),
             num_records=feed.num_records,
@@ -103,9 +99,9 @@ def check_config(config: FeedConfig) -> CheckReport:
             first_keys=tuple(batch.keys[:3]),
             device=stats.device,
             threads=stats.threads,
-            slots=stats.slots,
-            host_bytes=stats.slots * slot_bytes,
-            device_bytes=stats.slots * slot_bytes if has_device_memory else 0,
-            most_host_bytes=(config.prefetch + config.max_batches_held) * slot_bytes,
+            slots=ring.num_batches,
+            host_bytes=ring.host_bytes,
+            device_bytes=ring.device_bytes,
+            most_host_bytes=(config.prefetch + config.max_batches_held) * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
         )

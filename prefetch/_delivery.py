@@ -16,6 +16,7 @@ from prefetch._errors import BatchesHeldError, EpochsExhaustedError, StaleIterat
 from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
+    from memory import Stream
     from prefetch._bad_records import BadRecords
     from prefetch._order import Order
     from prefetch._ring import Ring
@@ -191,11 +192,15 @@ class Delivery:
         self._schedule.skip_to(sequence)
 
 
-def hand_over(slot: Slot) -> Batch:
+def hand_over(slot: Slot, stream: Stream | None = None) -> Batch:
     """Make the consumer's batch of a slot that was just taken, and order its device work.
 
-    The consumer's current stream is made to wait for the copies; the host does not wait. Called
-    without the lock: the slot is nobody else's until its lease is gone.
+    The consumer's stream is made to wait for the copies; the host does not wait. Called without
+    the lock: the slot is nobody else's until its lease is gone.
+
+    Args:
+        slot: The slot.
+        stream: The consumer's stream; None for the calling thread's current one.
 
     Raises:
         DeviceError: The consumer's stream takes no more work; the slot is as it was.
@@ -215,7 +220,8 @@ def hand_over(slot: Slot) -> Batch:
         keys=[slot.keys[part] for part in sorted(slot.keys)],
     )
     if slot.events:
-        stream = slot.device.current_stream()
+        if stream is None:
+            stream = slot.device.current_stream()
         slot.note_use(stream)
         for event in slot.events:
             stream.wait(event)

@@ -18,7 +18,7 @@
       QuarantineError (OSError)                  a bad record cannot be put aside
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
-      RingTooLargeError (MemoryError)            the machine's memory cannot hold the ring
+      RingTooLargeError (MemoryError)            host or device cannot hold the ring
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
       LabelsNotProducedError (AttributeError)    a layer with one top makes no labels
       StaleIteratorError (RuntimeError)          a newer iterator of the feed has taken over
@@ -261,22 +261,26 @@ class BatchesHeldError(PrefetchError, RuntimeError):
 
 
 class RingTooLargeError(PrefetchError, MemoryError):
-    """Raised before a ring is allocated that the machine's memory cannot hold.
+    """Raised before a ring is allocated that the machine's or the device's memory cannot hold.
 
     Attributes:
-        batch_bytes: Bytes of the largest batch.
-        num_batches: Batches in the ring at the start.
-        machine_bytes: Bytes of memory that the machine has.
+        device: Name of the device whose memory does not suffice; None where it is the machine's.
+        batch_bytes: Bytes there of the largest batch.
+        num_batches: Batches in the ring at the start: prefetch and the one in use.
+        available_bytes: Bytes of memory that the device or the machine has.
     """
 
-    def __init__(self, *, batch_bytes: int, num_batches: int, machine_bytes: int) -> None:
+    def __init__(
+        self, *, device: str | None, batch_bytes: int, num_batches: int, available_bytes: int
+    ) -> None:
+        self.device = device
         self.batch_bytes = batch_bytes
         self.num_batches = num_batches
-        self.machine_bytes = machine_bytes
+        self.available_bytes = available_bytes
         super().__init__(
             f"the ring needs {batch_bytes * num_batches} bytes ({num_batches} batches of "
-            f"{batch_bytes} bytes), and this machine has {machine_bytes} bytes of memory; "
-            f"lower batch_size or prefetch"
+            f"{batch_bytes} bytes), and {'this machine' if device is None else f'device {device}'} "
+            f"has {available_bytes} bytes of memory; lower batch_size or prefetch"
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memory import SyncedMemoryError
 from prefetch._delivery import Claim, EndOfEpoch
 from prefetch._errors import (
     BatchesHeldError,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from memory import Device
+    from memory import Device, Stream
     from prefetch._batch import Batch
     from prefetch._config import FeedConfig
     from prefetch._prefetcher import Prefetcher
@@ -64,6 +65,7 @@ class Feed:
         self.config = config
         self._start = start
         self._prefetcher = start(None)
+        self._stream: object = None
         self._warned_empty = False
 
     def __iter__(self) -> FeedIterator:
@@ -97,6 +99,29 @@ class Feed:
         """Where the batches are pushed."""
         return self._prefetcher.assembly.device
 
+    def to_stream(self, stream: object) -> None:
+        """Hand over the batches on a stream of yours, from the next batch on.
+
+        That stream is made to wait for a batch's copies to the device, without the host waiting,
+        and the batch's memory is not filled again before the work that the stream has been given
+        until the batch is let go. Unless this is called, it is the stream that is current on the
+        thread that calls next(): CuPy's, or that of ``feed.device.use_stream``. PyTorch's current
+        stream is not one that CUDA or CuPy knows of, hence
+        ``feed.to_stream(torch.cuda.current_stream())``.
+
+        Args:
+            stream: One of ``feed.device``'s; on a GPU also a ``torch.cuda.Stream``, anything with
+                ``__cuda_stream__``, or CUDA's handle as an integer, whose owner has to keep the
+                stream for as long as the feed uses it. None: the current stream again.
+
+        Raises:
+            NoDeviceMemoryError: The device has no memory of its own, and so no streams: ``cpu``.
+            DeviceMismatchError: It is another device's stream.
+            BufferMismatchError: It is no stream at all.
+        """
+        self._prefetcher.consumer_stream = _adopted(stream, self._prefetcher)
+        self._stream = stream
+
     @property
     def closed(self) -> bool:
         """Whether the feed is closed: by `close`, or by an error."""
@@ -125,10 +150,17 @@ class Feed:
         Raises:
             StateError: It belongs to other records or another configuration; names each difference.
             FeedClosedError: The feed is closed.
+            DeviceMismatchError: `to_stream` was given a stream of the feed's own device, which is
+                opened anew: give it None before, and a stream of the new device afterwards.
         """
         if self.closed:
             raise FeedClosedError("the feed is closed; open another one and load the state there")
         prefetcher = self._start(state)
+        try:
+            prefetcher.consumer_stream = _adopted(self._stream, prefetcher)
+        except SyncedMemoryError:
+            prefetcher.close()
+            raise
         old, self._prefetcher = self._prefetcher, prefetcher
         old.close()
 
@@ -200,6 +232,11 @@ class Feed:
             source=self,
             stacklevel=2,
         )
+
+
+def _adopted(stream: object, prefetcher: Prefetcher) -> Stream | None:
+    """Return a consumer's stream as one of the prefetcher's device; None stays None."""
+    return None if stream is None else prefetcher.assembly.device.stream_from(stream)
 
 
 class FeedIterator:

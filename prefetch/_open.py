@@ -15,8 +15,9 @@ from prefetch import _kernel_choice
 from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
 from prefetch._bad_records import BadRecords
-from prefetch._datum import DatumError, parse_datum
+from prefetch._datum import parse_datum
 from prefetch._errors import ConfigError, ConfigFault, StateError
+from prefetch._faults import Fault
 from prefetch._feed import Feed
 from prefetch._mean import load_mean
 from prefetch._order import Order
@@ -24,7 +25,7 @@ from prefetch._prefetcher import Prefetcher
 from prefetch._quarantine import Quarantine
 from prefetch._source import RecordSource
 from prefetch._state import Identity, Position
-from prefetch._transform import Transform
+from prefetch._transform import RecordTransformer, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +44,8 @@ def open(  # noqa: A001 - reads as prefetch.open
 ) -> Feed:
     """Open a feed from a configuration.
 
-    The database is opened and its first record looked at; threads start with the first batch.
+    The database is opened and its first record looked at, from which follows what the ring will
+    take: the log says it, and `Feed.stats`. Threads start with the first batch.
 
     Args:
         config: Path of a YAML file (paths in it are relative to that file), a mapping with the
@@ -58,6 +60,7 @@ def open(  # noqa: A001 - reads as prefetch.open
         ConfigError: The configuration has faults; all of them are listed.
         SourceError: There is no usable database at the source.
         DeviceUnavailableError: The device is not there.
+        RingTooLargeError: The machine's or the device's memory cannot hold the ring.
 
     Example:
         >>> import prefetch, prefetch.testing
@@ -167,12 +170,14 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             undo.callback(device.close)
         if config.transform.where == "device":
             raise ConfigError("transform", (_no_device_transform(device.name),))
+        first_is_encoded, first_shape = _look_at_first(source, transform)
         assembly = Assembly(
             source=source,
             order=order,
             augmentation=_augmentation(config, position, transform),
             identity=identity,
             transform=transform,
+            first_shape=first_shape,
             bad_records=BadRecords(
                 skip=config.on_bad_record != "raise",
                 max_bad_records=config.max_bad_records,
@@ -181,11 +186,12 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             device=device,
             owns_device=owns_device,
             label_dtype=np.dtype(config.label_dtype) if config.labels else None,
-            num_threads=_num_threads(config.threads, source),
+            num_threads=_num_threads(config.threads, encoded=first_is_encoded),
             prefetch=config.prefetch,
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
         )
+        _report_memory(assembly)
         undo.pop_all()
         return Prefetcher(assembly)
 
@@ -248,23 +254,39 @@ def _augmentation(config: FeedConfig, position: Position, transform: Transform) 
         raise StateError((f"rng: {error}",)) from error
 
 
-def _num_threads(threads: int | str, source: RecordSource) -> int:
+def _num_threads(threads: int | str, *, encoded: bool) -> int:
     """Resolve ``auto`` by the kind of the first record: decoding wants every core, copying few."""
     if isinstance(threads, int):
         return threads
     cores = len(os.sched_getaffinity(0))
-    encoded = _first_is_encoded(source)
     num = cores if encoded else min(cores, _RAW_THREADS)
     kind = "encoded" if encoded else "raw"
     logger.info("threads: auto resolved to %d (%s records, %d cores)", num, kind, cores)
     return num
 
 
-def _first_is_encoded(source: RecordSource) -> bool:
-    records = source.walker().take(0, 1)
-    try:
-        return parse_datum(records.values[0]).encoded
-    except DatumError:
-        return False  # a bad record is reported in its batch
-    finally:
-        records.release()
+def _look_at_first(
+    source: RecordSource, transform: Transform
+) -> tuple[bool, tuple[int, ...] | None]:
+    """Return whether the first record is encoded, and the shape of its sample.
+
+    A bad record is reported in its batch; here it counts as raw, and has no shape.
+    """
+    with source.walker().take(0, 1) as records:
+        shape = RecordTransformer(transform).sample_shape(records.values)
+        if isinstance(shape, Fault):
+            return False, None
+        return parse_datum(records.values[0]).encoded, shape
+
+
+def _report_memory(assembly: Assembly) -> None:
+    """Log what the ring will take.
+
+    Raises:
+        RingTooLargeError: It is more than there is.
+    """
+    if assembly.first_shape is None:
+        logger.info("what the ring takes shows with the first batch: the first record is bad")
+        return
+    assembly.refuse_too_large(assembly.first_shape)
+    logger.info("the ring takes %s", assembly.expected_memory)

@@ -40,6 +40,7 @@ from prefetch._stats import FeedStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from memory import Stream
     from prefetch._assembly import Assembly
     from prefetch._batch import Batch
     from prefetch._source import Walker
@@ -58,12 +59,18 @@ class Prefetcher:
     Args:
         assembly: What it works with.
         clock: Seconds from some fixed point.
+
+    Attributes:
+        assembly: What it works with.
+        consumer_stream: The stream that batches are handed over on; None for the one that is
+            current on the consumer's thread.
     """
 
     def __init__(
         self, assembly: Assembly, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.assembly = assembly
+        self.consumer_stream: Stream | None = None
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -242,7 +249,7 @@ class Prefetcher:
     def _hand_over(self, slot: Slot) -> Batch:
         """Make the batch of a slot just taken; where that fails, the consumer has not taken it."""
         try:
-            return hand_over(slot)
+            return hand_over(slot, self.consumer_stream)
         except BaseException:
             with self._lock:
                 if slot.planned is not None:  # else Ctrl-C came when the batch was made already
@@ -481,7 +488,7 @@ class Prefetcher:
     def stats(self) -> FeedStats:
         """Return a snapshot of the counters."""
         with self._lock:
-            ring = self._ring
+            ring, expected = self._ring, self.assembly.expected_memory
             self._collect()
             self._schedule.wake_idle()
             return FeedStats(
@@ -499,6 +506,8 @@ class Prefetcher:
                 slots_ready=ring.num_in(SlotState.READY),
                 slots_leased=ring.num_in(SlotState.LEASED),
                 slots_draining=ring.num_in(SlotState.DRAINING),
+                ring_host_bytes=None if expected is None else expected.host_bytes,
+                ring_device_bytes=None if expected is None else expected.device_bytes,
                 host_bytes=sum(slot.host_bytes for slot in ring.slots),
                 device_bytes=sum(slot.device_bytes for slot in ring.slots),
                 bad_records=len(self.assembly.bad_records),

@@ -77,9 +77,14 @@ class Ring:
         self._free.append(slot)
 
     def close(self) -> None:
-        """Let go of all memory; what the consumer still holds of it stays valid."""
+        """Let go of all memory; what the consumer still holds of it stays valid.
+
+        So does what his streams may still be at work on, until they have passed.
+        """
         self.collect()
         for slot in self.slots:
+            if slot.state is SlotState.DRAINING:
+                slot.keep_memory_until(slot.events)
             slot.close()
 
     @property
@@ -152,7 +157,7 @@ class Ring:
         slot.state = SlotState.DRAINING
         pending = [event for event in self._last_uses(slot) if not event.done()]
         slot.streams.clear()
-        slot.events.clear()
+        slot.events[:] = pending
         if not pending:
             self._set_free(slot)
             return
@@ -171,4 +176,5 @@ class Ring:
 
     def _set_free(self, slot: Slot) -> None:
         slot.state = SlotState.FREE
+        slot.events.clear()
         self._free.append(slot)

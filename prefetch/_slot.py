@@ -15,6 +15,7 @@ from memory import Blob
 from prefetch._lease import DeviceHold, Lease, LeaseEnd, export_array
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from queue import SimpleQueue
 
     import numpy as np
@@ -117,7 +118,7 @@ class Slot:
         discarded: Whether the batch is no longer wanted.
         data: (N, ...) host array being filled.
         labels: (N,) host array being filled; None where there are no labels.
-        events: Events of the copies to the device.
+        events: Events of the copies to the device; while it is draining, of what is waited for.
     """
 
     def __init__(self, number: int, device: Device, returns: SimpleQueue[Any]) -> None:
@@ -257,6 +258,12 @@ class Slot:
         """
         self.release_records()
         self._reset()
+
+    def keep_memory_until(self, events: Sequence[Event]) -> None:
+        """Keep the memory, beyond `close`, until every one of ``events`` has passed."""
+        ends = [self._data_memory.ends, self._label_memory.ends]
+        for event in events:
+            event.notify(ends.copy().clear)
 
     def close(self) -> None:
         """Let go of the memory for good; what the consumer still holds of it stays valid."""

@@ -28,8 +28,13 @@ class FeedStats:
         slots_ready: Slots with a batch that waits for the consumer.
         slots_leased: Slots whose batch is referenced by the consumer.
         slots_draining: Slots that wait for the device work of their last batch.
-        host_bytes: Host memory of all slots.
-        device_bytes: Device memory of all slots.
+        ring_host_bytes: Host memory (pinned, on a GPU) that the slots come to at the start, known
+            before the first batch: as many times the largest batch, its samples as large as the
+            first record's. None where the first record is bad.
+        ring_device_bytes: Device memory, likewise.
+        host_bytes: Host memory of all slots now: less than ``ring_host_bytes`` before each of them
+            has been filled, more where batches are held, or samples are larger than the first.
+        device_bytes: Device memory of all slots now.
         bad_records: Different records that were found bad and replaced.
         device: Name of the device, such as ``cpu`` or ``cuda:0``.
     """
@@ -48,6 +53,8 @@ class FeedStats:
     slots_ready: int
     slots_leased: int
     slots_draining: int
+    ring_host_bytes: int | None
+    ring_device_bytes: int | None
     host_bytes: int
     device_bytes: int
     bad_records: int

@@ -178,6 +178,22 @@ class TestCupysPools:
         stream.synchronize()
         assert set(target.get().tolist()) == {9}
 
+    def test_the_pinned_pool_rounds_up_to_a_power_of_two_and_keeps_what_is_free(self) -> None:
+        pool, before = cupy.cuda.PinnedMemoryPool(), fakecuda.stat("pinned_used")
+        memory = pool.malloc((1 << 20) + 1)
+        assert fakecuda.stat("pinned_used") - before == 2 << 20
+        del memory
+        assert fakecuda.stat("pinned_used") - before == 2 << 20
+        pool.free_all_blocks()
+        assert fakecuda.stat("pinned_used") == before
+
+    def test_pinned_memory_that_is_used_up_is_no_memory_error(self) -> None:
+        fakecuda.configure(pinned=fakecuda.stat("pinned_used") + 4096)
+        with pytest.raises(runtime.CUDARuntimeError) as caught:
+            cupy.cuda.PinnedMemory(1 << 20)
+        assert caught.value.status == 2
+        assert not isinstance(caught.value, MemoryError)
+
     def test_the_device_pool_goes_by_the_current_stream(self) -> None:
         pool, first, second = cupy.cuda.MemoryPool(), new_stream(), new_stream()
         with cupy.cuda.using_allocator(pool.malloc):
@@ -212,8 +228,9 @@ class TestCupysPools:
         fakecuda.configure(mem=8 << 20)
         device_bytes(6 << 20)
         kept = device_bytes(7 << 20)
-        with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+        with pytest.raises(cupy.cuda.memory.OutOfMemoryError) as caught:
             device_bytes(4 << 20)
+        assert isinstance(caught.value, MemoryError)
         del kept
 
     def test_the_stream_ordered_pool_works(self) -> None:
@@ -225,6 +242,56 @@ class TestCupysPools:
             del array
         stream.synchronize()
         assert pool.used_bytes() == 0
+
+
+class TestCupysArrays:
+    """Why copies and hand-overs are made without their methods."""
+
+    def test_set_does_not_keep_its_source(self) -> None:
+        pool, target, stream = cupy.cuda.PinnedMemoryPool(), device_bytes(), new_stream()
+        memory = pool.malloc(NBYTES)
+        source = np.frombuffer(memory, np.uint8, NBYTES)
+        source[:] = 1
+        with fakecuda.hold():
+            target.set(source, stream=stream)
+            del source, memory
+            np.frombuffer(pool.malloc(NBYTES), np.uint8, NBYTES)[:] = 9
+        stream.synchronize()
+        assert set(target.get().tolist()) == {9}
+
+    def test_asarray_of_pinned_memory_is_not_staged(self) -> None:
+        before, stream, source = fakecuda.stat("staged"), new_stream(), pinned(1)
+        with stream, fakecuda.hold(stream):
+            array = cupy.asarray(source)
+            source[:] = 5  # too early: the copy has not run
+        stream.synchronize()
+        assert fakecuda.stat("staged") == before
+        assert set(array.get().tolist()) == {5}
+
+    def test_get_waits_unless_it_is_told_not_to(self) -> None:
+        array, stream, out = device_bytes(), new_stream(), pinned(0)
+        array.set(pinned(4), stream=stream)
+        stream.synchronize()
+        with fakecuda.hold(stream) as held:
+            array.get(stream=stream, out=out, blocking=False)
+            assert set(out.tolist()) == {0}
+            threading.Timer(0.01, held.release).start()
+            assert set(array.get(stream=stream).tolist()) == {4}
+
+    def test_the_interface_names_the_current_stream_and_not_that_of_the_copy(self) -> None:
+        array, stream = device_bytes(), new_stream()
+        array.set(pinned(1), stream=stream)
+        assert array.__cuda_array_interface__["stream"] == 1
+        with stream:
+            assert array.__cuda_array_interface__["stream"] == stream.ptr
+
+    def test_dlpack_lets_the_consumers_stream_wait_for_the_current_one(self) -> None:
+        producer, consumer, array = new_stream(), new_stream(), device_bytes()
+        with producer:
+            for stream, waits in ((consumer.ptr, 1), (-1, 0)):
+                before = fakecuda.stat("waits")
+                array.__dlpack__(stream=stream)
+                assert fakecuda.stat("waits") - before == waits
 
 
 class TestFailures:

@@ -295,13 +295,47 @@ def test_a_ring_larger_than_the_machines_memory_is_refused_before_it_is_allocate
 ) -> None:
     source = write_database(tmp_path / "db", _raw(_images(2, (3, 64, 64))))
     options = {"source": source, "last_batch": "wrap", "threads": 1}
-    with (
-        prefetch.open(options, batch_size=2**24) as feed,
-        pytest.raises(prefetch.RingTooLargeError, match=f"{5 * 2**24 * 3 * 64 * 64 * 4} bytes"),
-    ):
-        next(iter(feed))
+    batch_bytes = 2**24 * (3 * 64 * 64 * 4 + 8)
+    with pytest.raises(prefetch.RingTooLargeError, match=f"{5 * batch_bytes} bytes") as caught:
+        prefetch.open(options, batch_size=2**24)
+    assert (None, batch_bytes, 5) == (
+        caught.value.device,
+        caught.value.batch_bytes,
+        caught.value.num_batches,
+    )
     with pytest.raises(prefetch.ConfigError, match="batch_size"):
         prefetch.open(options, batch_size=2**45)
+
+
+def test_a_ring_larger_than_the_devices_memory_is_refused_with_the_sum(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "db", _raw(_images(8, (3, 64, 64))))
+    batch_bytes = 4 * (3 * 64 * 64 * 4 + 8)
+    options = {"source": source, "batch_size": 4, "prefetch": 2}
+    with open_device("simulated", limit_bytes=3 * batch_bytes) as device:
+        with prefetch.open(options, device=device) as feed:
+            assert len(list(feed)) == 2
+        with pytest.raises(
+            prefetch.RingTooLargeError,
+            match=f"{4 * batch_bytes} bytes .*device simulated has {3 * batch_bytes} bytes"
+            ".*lower batch_size or prefetch",
+        ) as caught:
+            prefetch.open(options, prefetch=3, device=device)
+    assert caught.value.device == "simulated"
+    assert caught.value.available_bytes == 3 * batch_bytes
+
+
+def test_a_ring_that_outgrows_the_device_with_a_later_batch_is_refused_there(
+    tmp_path: Path,
+) -> None:
+    small, large = _raw(_images(2, (3, 8, 8))), _raw(_images(4, (3, 64, 64)))[2:]
+    source = write_database(tmp_path / "db", [*small, *large])
+    with open_device("simulated", limit_bytes=40_000) as device:
+        feed = prefetch.open({"source": source, "batch_size": 2, "prefetch": 1}, device=device)
+        batches = iter(feed)
+        assert next(batches).number == 0
+        with pytest.raises(prefetch.RingTooLargeError, match="device simulated has 40000 bytes"):
+            next(batches)
+        assert feed.closed
 
 
 def test_a_rank_without_any_record_is_refused_at_once(tmp_path: Path) -> None:

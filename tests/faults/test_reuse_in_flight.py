@@ -119,6 +119,25 @@ def test_closing_with_held_streams_neither_hangs_nor_tears(source: Path, device:
     stream.close()
 
 
+def test_closing_frees_no_memory_that_a_consumers_stream_may_still_read(
+    source: Path, device: Device
+) -> None:
+    with device.make_stream("consumer") as stream:
+        feed = prefetch.open({"source": source, "batch_size": 4}, device=device)
+        with device.use_stream(stream), hold(stream):
+            batch = next(iter(feed))
+            out = np.zeros(batch.data.nbytes, dtype=np.uint8)
+            handed = batch.data.gpu_data()
+            bare = DeviceBuffer(handed.ptr, handed.nbytes, device=device)
+            device.copy_to_host(out, bare, stream=stream)
+            del batch, handed
+            feed.close()
+            del feed
+            gc.collect()
+        stream.synchronize()
+    assert (out.view(np.float32).reshape(4, -1) == np.arange(4)[:, None]).all()
+
+
 def test_the_consumers_current_stream_is_as_it_was(source: Path, device: Device) -> None:
     stream = device.make_stream("consumer")
     with (

@@ -37,13 +37,6 @@ def filled(device: Any) -> Blob:
     return blob
 
 
-def await_pushes(batch: prefetch.Batch) -> None:
-    """Wait until a batch's copies to the device, which hold it too, have run."""
-    for blob in (batch.data, batch.label):
-        if blob.push_event is not None:
-            blob.push_event.synchronize()
-
-
 @pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
 def test_an_export_is_the_same_memory_in_shape_and_dtype(
     cuda: Any, export: Callable[[Any], Any]
@@ -181,11 +174,9 @@ def test_the_streams_of_all_exports_are_waited_for_before_a_refill(source: Path,
                         theirs.ptr,
                     )
                 out.append(host)
-                await_pushes(batch)
                 del batch, array
             assert feed.stats().slots_draining == 2
         for batch in batches:
-            await_pushes(batch)
             del batch
         theirs.synchronize()
     for number, host in enumerate(out):

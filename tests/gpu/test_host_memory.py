@@ -47,6 +47,26 @@ def test_an_array_in_flight_outlives_its_last_reference(cuda: Any) -> None:
         assert set(back.tolist()) == {1}
 
 
+def test_memory_is_freed_after_work_that_knows_its_address_only(cuda: Any) -> None:
+    theirs = cupy.cuda.Stream(non_blocking=True)
+    target, back = cuda.alloc_device(4096), cuda.alloc_host(4096).array
+    with hold(cuda.stream_from(theirs)):
+        source = cuda.alloc_host(4096).array
+        source[:] = 1
+        cupy.cuda.runtime.memcpyAsync(
+            target.ptr,
+            source.ctypes.data,
+            4096,
+            cupy.cuda.runtime.memcpyHostToDevice,
+            theirs.ptr,
+        )
+        del source
+        gc.collect()
+        cuda.copy_to_host(back, target, stream=cuda.stream_from(theirs))
+    theirs.synchronize()
+    assert set(back.tolist()) == {1}
+
+
 def test_what_has_landed_is_freed_by_the_wait_for_it(cuda: Any) -> None:
     with cuda.make_stream() as stream:
         for wait in ("event", "stream", "later event"):

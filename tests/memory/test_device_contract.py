@@ -144,6 +144,7 @@ ON_A_SECOND_MEMORY: dict[str, Callable[[CpuDevice, Any], object]] = {
     "alloc_device": lambda device, _: device.alloc_device(4),
     "make_stream": lambda device, _: device.make_stream("copies"),
     "current_stream": lambda device, _: device.current_stream(),
+    "stream_from": lambda device, stream: device.stream_from(stream),
     "use_stream": lambda device, stream: device.use_stream(stream),
     "copy_to_device": lambda device, s: device.copy_to_device(BUFFER, ramp(4), stream=s),
     "copy_to_host": lambda device, s: device.copy_to_host(ramp(4), BUFFER, stream=s),
@@ -402,6 +403,21 @@ class TestStreams:
     def test_handles_of_open_streams_differ(self, second_memory: Device) -> None:
         with second_memory.make_stream() as first, second_memory.make_stream() as second:
             assert len({0, first.handle, second.handle}) == 3
+
+    def test_a_stream_of_the_device_stands_for_itself(
+        self, second_memory: Device, stream: Stream
+    ) -> None:
+        assert second_memory.stream_from(stream) is stream
+        null = second_memory.current_stream()
+        assert second_memory.stream_from(null) is null
+
+    def test_a_stream_of_another_device_stands_for_none(self, second_memory: Device) -> None:
+        with (
+            open_device("simulated") as other,
+            other.make_stream() as theirs,
+            pytest.raises((DeviceMismatchError, BufferMismatchError)),
+        ):
+            second_memory.stream_from(theirs)
 
     def test_use_stream_nests_and_ends_with_its_block(
         self, second_memory: Device, stream: Stream

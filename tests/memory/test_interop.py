@@ -121,6 +121,12 @@ class TestDlpack:
     def test_a_consumer_of_the_second_protocol_gets_its_own(self) -> None:
         assert "dltensor_versioned" in repr(Blob((2, 3)).__dlpack__(max_version=(1, 0)))
 
+    def test_a_read_only_view_says_so_where_the_protocol_can(self) -> None:
+        view = Blob((2, 3)).numpy(writable=False)
+        with pytest.raises(BufferError, match="readonly"):
+            view.__dlpack__()
+        assert not np.from_dlpack(view).flags.writeable
+
     def test_a_copy_can_be_asked_for(self) -> None:
         blob = Blob((2, 3))
         copy = np.from_dlpack(blob, copy=True)

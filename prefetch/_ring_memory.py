@@ -1,0 +1,100 @@
+"""What a ring takes of host and device memory: arithmetic, before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prefetch._errors import RingTooLargeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingMemory:
+    """What a ring takes at its start; it grows beyond that with the batches that are held.
+
+    Attributes:
+        num_batches: Batches that it has room for: those kept ahead, and the one in use.
+        host_batch_bytes: Host memory of one, data and labels; pinned where the device is a GPU.
+        device_batch_bytes: Device memory of one; 0 where the device has no memory of its own.
+    """
+
+    num_batches: int
+    host_batch_bytes: int
+    device_batch_bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        sample_shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        label_dtype: np.dtype[Any] | None,
+        rows: int,
+        num_batches: int,
+        on_device: bool,
+    ) -> RingMemory:
+        """Add it up.
+
+        Args:
+            sample_shape: (C, H, W) or (H, W, C) of every sample.
+            dtype: Element type of the data.
+            label_dtype: Element type of the labels; None for no labels.
+            rows: Samples of the largest batch.
+            num_batches: Batches that the ring has room for.
+            on_device: Whether each batch takes the same on the device.
+        """
+        label_bytes = 0 if label_dtype is None else label_dtype.itemsize
+        batch_bytes = rows * (math.prod(sample_shape) * dtype.itemsize + label_bytes)
+        return cls(
+            num_batches=num_batches,
+            host_batch_bytes=batch_bytes,
+            device_batch_bytes=batch_bytes if on_device else 0,
+        )
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory of the whole ring."""
+        return self.num_batches * self.host_batch_bytes
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory of the whole ring."""
+        return self.num_batches * self.device_batch_bytes
+
+    def refuse_too_large(
+        self, *, machine_bytes: int, device: str, device_limit_bytes: int | None
+    ) -> None:
+        """Refuse a ring that the machine's or the device's memory cannot hold.
+
+        Args:
+            machine_bytes: Memory that the machine has.
+            device: Name of the device.
+            device_limit_bytes: Memory that it has; None for no limit.
+
+        Raises:
+            RingTooLargeError: It cannot.
+        """
+        if self.host_bytes > machine_bytes:
+            raise RingTooLargeError(
+                device=None,
+                batch_bytes=self.host_batch_bytes,
+                num_batches=self.num_batches,
+                available_bytes=machine_bytes,
+            )
+        if device_limit_bytes is not None and self.device_bytes > device_limit_bytes:
+            raise RingTooLargeError(
+                device=device,
+                batch_bytes=self.device_batch_bytes,
+                num_batches=self.num_batches,
+                available_bytes=device_limit_bytes,
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.host_bytes} bytes of host memory and {self.device_bytes} bytes of the "
+            f"device's, for {self.num_batches} batches"
+        )

@@ -1,0 +1,57 @@
+"""Batches in the hands of PyTorch and JAX: the same memory, for as long as they use it.
+
+Neither library is needed by this project, nor installed by ``make venv``. Where one is missing its
+tests are skipped; ``pip install --group consumers`` adds both (the CPU's builds will do).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import prefetch
+from make_digits import make_digits
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BATCH = 4
+PER_EPOCH = 10
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Ten batches; every pixel of record i is i, and so is its label."""
+    return write_database(tmp_path / "forty", fingerprinted_images(BATCH * PER_EPOCH))
+
+
+@pytest.fixture(params=["cpu", "simulated"])
+def feed(source: Path, request: pytest.FixtureRequest) -> Iterator[prefetch.Feed]:
+    """An endless feed: what it hands to other libraries is in host memory."""
+    with prefetch.open(
+        {"source": source, "batch_size": BATCH, "prefetch": 2, "last_batch": "wrap"},
+        device=request.param,
+    ) as feed:
+        yield feed
+
+
+@pytest.fixture
+def run_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Run the example of the guide that imports a library, where its paths lead somewhere."""
+    shutil.copytree(CHECKOUT / "configs", tmp_path / "configs")
+    make_digits(tmp_path / "data" / "digits_lmdb")
+    monkeypatch.chdir(tmp_path)
+
+    def run(library: str) -> None:
+        guide = CHECKOUT / "docs" / "guide" / "torch-and-jax.md"
+        blocks = re.findall(r"^```py\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
+        (block,) = (block for block in blocks if f"import {library}\n" in block)
+        exec(compile(block, str(guide), "exec"), {"__name__": "__main__"})  # noqa: S102 - our own
+
+    return run

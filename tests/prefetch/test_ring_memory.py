@@ -1,0 +1,105 @@
+"""What a ring takes is known, said and checked before anything is allocated."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+import pytest
+
+import prefetch
+from prefetch._ring_memory import RingMemory
+from prefetch.caffe import Datum
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def ring(**changes: Any) -> RingMemory:
+    given: dict[str, Any] = {
+        "label_dtype": np.dtype("i8"),
+        "rows": 10,
+        "num_batches": 5,
+        "on_device": True,
+        **changes,
+    }
+    return RingMemory.of((3, 4, 4), np.dtype("f4"), **given)
+
+
+def test_it_is_the_slots_times_data_and_labels_of_the_largest_batch() -> None:
+    assert 10 * (3 * 4 * 4 * 4 + 8) == ring().host_batch_bytes == ring().device_batch_bytes
+    assert 5 * ring().host_batch_bytes == ring().host_bytes == ring().device_bytes
+    assert ring(label_dtype=None).host_batch_bytes == 10 * 3 * 4 * 4 * 4
+    assert ring(on_device=False).device_bytes == 0
+
+
+def test_the_machine_and_the_device_have_to_hold_it_and_just_enough_is_enough() -> None:
+    found = ring()
+    enough = found.host_bytes
+    found.refuse_too_large(machine_bytes=enough, device="cuda:0", device_limit_bytes=enough)
+    found.refuse_too_large(machine_bytes=enough, device="simulated", device_limit_bytes=None)
+    with pytest.raises(prefetch.RingTooLargeError, match=f"needs {enough} bytes.*this machine"):
+        found.refuse_too_large(machine_bytes=enough - 1, device="cuda:0", device_limit_bytes=None)
+    with pytest.raises(prefetch.RingTooLargeError, match=f"needs {enough} bytes.*device cuda:0"):
+        found.refuse_too_large(machine_bytes=enough, device="cuda:0", device_limit_bytes=enough - 1)
+
+
+@pytest.mark.parametrize(("device", "on_device"), [("cpu", 0), ("simulated", 1)])
+def test_stats_and_log_tell_it_before_the_first_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, device: str, on_device: int
+) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(30, (3, 8, 8)))
+    nbytes = 5 * 4 * (3 * 6 * 6 * 4 + 8)
+    with (
+        caplog.at_level(logging.INFO, logger="prefetch"),
+        prefetch.open(
+            {"source": source, "batch_size": 4, "transform": {"crop_size": 6}}, device=device
+        ) as feed,
+    ):
+        before = feed.stats()
+        assert (nbytes, on_device * nbytes) == (before.ring_host_bytes, before.ring_device_bytes)
+        assert (0, 0) == (before.host_bytes, before.device_bytes)
+        assert (
+            f"the ring takes {nbytes} bytes of host memory and {on_device * nbytes} bytes of the "
+            "device's, for 5 batches" in caplog.messages
+        )
+        # All slots are in use at once.
+        held = [batch for batch, _ in zip(feed, range(5), strict=False)]
+        stats = feed.stats()
+        slot_bytes = nbytes // 5
+        assert stats.host_bytes % slot_bytes == 0
+        assert stats.host_bytes >= nbytes
+        assert stats.device_bytes == on_device * stats.host_bytes
+        del held
+
+
+def test_a_batch_is_no_larger_than_an_epoch(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(6, (1, 8, 8)))
+    with prefetch.open({"source": source, "batch_size": 1000, "prefetch": 1}) as feed:
+        assert feed.stats().ring_host_bytes == 2 * 6 * (8 * 8 * 4 + 8)
+
+
+def test_of_an_encoded_image_the_size_is_known_too(tmp_path: Path) -> None:
+    png = cv2.imencode(".png", np.zeros((12, 10, 3), np.uint8))[1].tobytes()
+    datum = Datum(data=png, encoded=True, label=0)
+    source = write_database(tmp_path / "db", [(b"0", datum.SerializeToString())])
+    with prefetch.open({"source": source, "prefetch": 1, "transform": {"dtype": "uint8"}}) as feed:
+        assert feed.stats().ring_host_bytes == 2 * (3 * 12 * 10 + 8)
+
+
+def test_where_the_first_record_is_bad_it_shows_with_the_first_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = list(fingerprinted_images(4, (1, 8, 8)))
+    source = write_database(tmp_path / "db", [(b"!", b"\xff"), *good])
+    with (
+        caplog.at_level(logging.INFO, logger="prefetch"),
+        prefetch.open({"source": source, "on_bad_record": "skip"}) as feed,
+    ):
+        assert feed.stats().ring_host_bytes is None
+        assert "what the ring takes shows with the first batch" in caplog.text
+        assert next(iter(feed)).data.shape == (5, 1, 8, 8)
+        assert feed.stats().host_bytes > 0
