@@ -17,7 +17,6 @@ from prefetch._bad_records import BadRecord
 from prefetch._batch import PackedKeys
 from prefetch._errors import RecordError, TooManyBadRecordsError
 from prefetch._faults import Fault
-from prefetch._transform import RecordTransformer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +53,7 @@ class Filler:
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
         self._source = assembly.source
-        self._transformer = RecordTransformer(assembly.transform)
+        self._transformer = assembly.record_filler()
         self._reader = assembly.source.reader()
 
     def close(self) -> None:

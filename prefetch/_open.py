@@ -14,7 +14,6 @@ from memory import open_device
 from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
 from prefetch._bad_records import BadRecords
-from prefetch._datum import DatumError, parse_datum
 from prefetch._errors import ConfigError, ConfigFault, StateError
 from prefetch._feed import Feed
 from prefetch._mean import load_mean
@@ -24,12 +23,14 @@ from prefetch._quarantine import Quarantine
 from prefetch._source import RecordSource
 from prefetch._state import Identity, Position
 from prefetch._transform import Transform
+from prefetch._where import device_transform, first_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from prefetch._augment import Augmentation
     from prefetch._config import FeedConfig, TransformConfig
+    from prefetch._where import RecordKind
 
 logger = logging.getLogger("prefetch")
 
@@ -164,8 +165,7 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
         device = open_device(config.device)
         if owns_device:
             undo.callback(device.close)
-        if config.transform.where == "device":
-            raise ConfigError("transform", (_no_device_transform(device.name),))
+        kind = first_kind(source)
         assembly = Assembly(
             source=source,
             order=order,
@@ -178,9 +178,12 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
                 quarantine=None if config.quarantine is None else Quarantine(config.quarantine),
             ),
             device=device,
+            device_transform=device_transform(
+                config.transform.where, transform=transform, device=device, kind=kind
+            ),
             owns_device=owns_device,
             label_dtype=np.dtype(config.label_dtype) if config.labels else None,
-            num_threads=_num_threads(config.threads, source),
+            num_threads=_num_threads(config.threads, kind),
             prefetch=config.prefetch,
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
@@ -194,12 +197,6 @@ def _no_share(order: Order) -> ConfigFault:
         "shard.policy",
         f"rank {order.rank} of {order.world_size} gets none of the {order.num_records} records "
         f"with policy {order.policy}; use policy pad, or fewer ranks",
-    )
-
-
-def _no_device_transform(device: str) -> ConfigFault:
-    return ConfigFault(
-        "transform.where", f"the {device} device does not transform; use auto or host"
     )
 
 
@@ -242,27 +239,13 @@ def _augmentation(config: FeedConfig, position: Position, transform: Transform) 
         raise StateError((f"rng: {error}",)) from error
 
 
-def _num_threads(threads: int | str, source: RecordSource) -> int:
+def _num_threads(threads: int | str, first: RecordKind) -> int:
     """Resolve ``auto`` by the kind of the first record: decoding wants every core, copying few."""
     if isinstance(threads, int):
         return threads
     cores = len(os.sched_getaffinity(0))
-    encoded = _first_is_encoded(source)
+    encoded = first == "encoded"
     num = cores if encoded else min(cores, _RAW_THREADS)
     kind = "encoded" if encoded else "raw"
     logger.info("threads: auto resolved to %d (%s records, %d cores)", num, kind, cores)
     return num
-
-
-def _first_is_encoded(source: RecordSource) -> bool:
-    walker = source.walker()
-    try:
-        records = walker.take(0, 1)
-        try:
-            return parse_datum(records.values[0]).encoded
-        except DatumError:
-            return False  # a bad record is reported in its batch
-        finally:
-            records.release()
-    finally:
-        walker.close()

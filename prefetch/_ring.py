@@ -22,6 +22,7 @@ from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
     from memory import Device, Event
+    from prefetch._device_transform import DeviceTransform
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,23 @@ class Ring:
     Args:
         device: Where the slots have their memory.
         num_slots: How many there are at the start; `grow` adds more.
+        transform: What the device does to each batch; None where the host does it.
     """
 
-    def __init__(self, device: Device, num_slots: int) -> None:
+    def __init__(
+        self, device: Device, num_slots: int, *, transform: DeviceTransform | None = None
+    ) -> None:
         self.inbox: SimpleQueue[Arrival] = SimpleQueue()
         self.slots: list[Slot] = []
         self._device = device
+        self._transform = transform
         self._free: deque[Slot] = deque()
         for _ in range(num_slots):
             self.grow()
 
     def grow(self) -> None:
         """Add a free slot; its memory is allocated when it is first filled."""
-        slot = Slot(len(self.slots), self._device, self.inbox)
+        slot = Slot(len(self.slots), self._device, self.inbox, transform=self._transform)
         self.slots.append(slot)
         self._free.append(slot)
 

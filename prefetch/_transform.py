@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -175,6 +175,39 @@ class Kernels(Protocol):
         """Fill a row from a decoded image."""
 
 
+class StoredImage(NamedTuple):
+    """What a record holds, before any crop.
+
+    Attributes:
+        channels: 1 or more.
+        height: In pixels.
+        width: In pixels.
+        encoded: Whether it has to be decoded.
+    """
+
+    channels: int
+    height: int
+    width: int
+    encoded: bool
+
+
+class RecordFiller(Protocol):
+    """What fills a slot's rows from records, for one thread."""
+
+    def sample_shape(self, value: memoryview, /) -> tuple[int, ...] | Fault:
+        """Return the shape of what a slot has for each record, by the first of its batch."""
+
+    def fill(
+        self,
+        values: Sequence[memoryview],
+        words: NDArray[np.uint32],
+        data: Any,
+        labels: NDArray[Any] | None,
+        /,
+    ) -> list[Fault]:
+        """Fill rows of the slot and their labels from records; return the bad ones."""
+
+
 class RecordTransformer:
     """Turns records into rows of a batch, for one thread; owns its scratch memory.
 
@@ -207,23 +240,28 @@ class RecordTransformer:
             crop; or what is wrong with the record, at position 0. Of a JPEG only the header is
             read, so fill() may still find it bad.
         """
-        recipe = self._recipe
+        found = self.stored_image(value)
+        if isinstance(found, Fault):
+            return found
+        return self._recipe.sample_shape(*found[:3])
+
+    def stored_image(self, value: memoryview) -> StoredImage | Fault:
+        """Return what a record holds that begins a batch, or what is wrong with it.
+
+        As `sample_shape`, before the crop.
+        """
         try:
             datum = parse_datum(value)
             if datum.encoded:
                 height, width, channels = self._decoder.shape(_reference.image_bytes(datum))
             else:
                 channels, height, width = _reference.raw_pixels(datum, self._dtype).shape
-            _reference.check_fit((channels, height, width), recipe)
+            _reference.check_fit((channels, height, width), self._recipe)
         except DatumError as bad:
             return Fault(0, Reason(bad.reason), bad.numbers)
         except BadRecordError as bad:
             return bad.at(0)
-        if recipe.crop_size:
-            height = width = recipe.crop_size
-        if recipe.channels_last:
-            return height, width, channels
-        return channels, height, width
+        return StoredImage(channels, height, width, encoded=datum.encoded)
 
     def fill(
         self,
