@@ -1,13 +1,13 @@
 """The transformation on the device: whoever runs its kernel, with what the kernel needs.
 
-A device that compiles CUDA C++ runs the kernel. One that runs Python functions on its streams, as
-the simulated device does, runs the kernel's NumPy twin there: just as asynchronously, from device
-memory to device memory.
+A device that compiles CUDA C++ runs the kernel. One that has ``launch`` for Python functions on its
+streams instead, as the simulated device does, runs the kernel's NumPy twin there: just as
+asynchronously, from device memory to device memory.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from memory import Device, DeviceBuffer, Kernel, Stream
     from prefetch._device_kernel import StagedBatch
     from prefetch._transform import StoredImage, Transform
-
-
-@runtime_checkable
-class _RunsFunctions(Protocol):
-    """A device whose streams run Python functions on its memory."""
-
-    def launch(
-        self, function: Callable[..., object], *buffers: DeviceBuffer, stream: Stream
-    ) -> None: ...
 
 
 class DeviceTransform:
@@ -55,10 +46,16 @@ class DeviceTransform:
     def __init__(self, transform: Transform, device: Device) -> None:
         self.transform = transform
         self._recipe = transform.recipe
-        self._device = device
-        self._kernel = _compiled(device, _device_kernel.kernel_name(transform.dtype))
+        self._kernel: Kernel | None = None
         self._constants: DeviceBuffer | None = None
-        if self._kernel is not None:
+        self._launch: Callable[..., None] | None = getattr(device, "launch", None)
+        name = _device_kernel.kernel_name(transform.dtype)
+        try:
+            self._kernel = device.compile(_device_kernel.SOURCE, name)
+        except NotImplementedDeviceError:
+            if self._launch is None:
+                raise
+        else:
             self._constants = _on_device(device, _device_kernel.constants(self._recipe))
 
     def place(self, image: StoredImage) -> tuple[int, int, int]:
@@ -116,17 +113,8 @@ class DeviceTransform:
             rows: NDArray[Any] = out_bytes.view(dtype).reshape(shape)
             _device_kernel.transform_staged(staged_bytes, rows, batch, recipe)
 
-        cast("_RunsFunctions", self._device).launch(twin, staged, out, stream=stream)
-
-
-def _compiled(device: Device, name: str) -> Kernel | None:
-    """Compile the kernel; None where the device runs its twin."""
-    try:
-        return device.compile(_device_kernel.SOURCE, name)
-    except NotImplementedDeviceError:
-        if isinstance(device, _RunsFunctions):
-            return None
-        raise
+        assert self._launch is not None
+        self._launch(twin, staged, out, stream=stream)
 
 
 def _on_device(device: Device, values: NDArray[np.float32]) -> DeviceBuffer:

@@ -61,9 +61,8 @@ class HostKernel:
         """
         cells = []
         for argument, size, kind in zip(arguments, self.sizes, self.kinds, strict=True):
-            is_pointer = isinstance(argument, np.ndarray)
-            cell = np.array(argument.ctypes.data if is_pointer else argument)
-            if cell.nbytes != size or is_pointer != (kind != "s"):
+            cell = np.array(argument.ctypes.data if isinstance(argument, np.ndarray) else argument)
+            if cell.nbytes != size or isinstance(argument, np.ndarray) != (kind != "s"):
                 raise TypeError(f"{self.name}: {argument!r} for a parameter {kind} of {size} bytes")
             cells.append(cell)
         params = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
