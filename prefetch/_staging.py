@@ -93,9 +93,6 @@ class StagedRows:
         """
         self._table[:, :3] = words
         self._table[:, 3] = WINDOW if windows else WHOLE
-        if self._finished:  # a substitute takes the place of a record that was finished
-            for row in range(self._start, self._start + len(self.pixels)):
-                self._finished.pop(row, None)
 
     def window(self, row: int, crop_size: int) -> NDArray[np.uint8]:
         """Let a row have a window, and return where: uint8 (1, channels, side, side)."""

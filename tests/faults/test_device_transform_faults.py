@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -25,6 +25,10 @@ from memory import (
     open_device,
 )
 from memory.testing import FailingDevice, hold, live_buffers, peek
+from prefetch._device_transform import DeviceTransform
+from prefetch._lease import Lease
+from prefetch._staging import StagedMemory
+from prefetch._transform import Transform
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -184,7 +188,7 @@ def test_with_slow_copies_every_batch_equals_its_fingerprint(
 
 def hold_all(device: Remembering, stack: ExitStack) -> list[Any]:
     """Hold the readers' streams."""
-    return [stack.enter_context(hold(stream)) for stream in device.streams]
+    return [stack.enter_context(hold(stream)) for stream in list(device.streams)]
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -201,7 +205,7 @@ def test_what_is_staged_is_refilled_only_after_the_kernel_has_read_it(
         iterator = iter(feed)
         first = next(iterator)
         device.streams.remove(consumer)
-        assert len(device.streams) == threads
+        assert device.streams
         results: list[NDArray[np.uint8]] = []
 
         def read(batch: prefetch.Batch, stream: Stream) -> None:
@@ -293,14 +297,68 @@ def test_batches_dropped_while_their_kernels_are_in_flight_are_not_held(
         assert numbers == list(range(6))
 
 
-def test_all_batches_of_an_epoch_can_be_held(source: Path) -> None:
+@pytest.mark.parametrize("what", ["batch", "blob", "buffer"])
+def test_all_of_an_epoch_can_be_held_by_anything_of_it(source: Path, what: str) -> None:
     with open_device("simulated") as device, prefetch.open(options(source), device=device) as feed:
-        batches = list(feed)
+        held: list[Any] = []
+        for batch in feed:
+            buffer = batch.data.gpu_data()
+            held.append({"batch": batch, "blob": batch.data, "buffer": buffer}[what])
+            del batch, buffer
         assert feed.stats().slots_leased == 6
-        for batch in batches:
-            assert (batch.data.numpy().T == 0.5 * batch.indices).all()
-        batches.clear()
-        del batch
+        device.current_stream().synchronize()  # it was put behind every kernel
+        while held:
+            first = 4 * len(held) - 4
+            kept = held.pop()
+            shown = peek(kept.data if what == "batch" else kept).view(np.float32)
+            assert (shown.reshape(4, -1).T == 0.5 * np.arange(first, first + 4)).all()
+            del kept
+        assert feed.stats().slots_leased == 0
+
+
+def test_the_slots_event_covers_the_kernel_also_without_labels_behind_it(source: Path) -> None:
+    with (
+        Remembering() as device,
+        prefetch.open(options(source, 1, labels=False), device=device) as feed,
+    ):
+        iterator = iter(feed)
+        del_me = next(iterator)
+        with ExitStack() as stack:
+            hold_all(device, stack)
+            del del_me
+            # Those that were ready, and then one that was queued on the stream that stands still.
+            for _ in range(3):
+                batch = next(iterator)
+                del batch  # nobody has looked at it: only the slot itself knows of its kernel
+            assert feed.stats().slots_draining >= 1
+        taken, error = take_all(feed)
+        assert (taken, error) == (list(range(NUM)), None)
+
+
+@pytest.mark.parametrize("operation", ["launch", "record"])
+def test_what_was_queued_before_a_push_failed_is_waited_for(operation: str) -> None:
+    """The batch may be one that nobody wants any more, so that its slot is filled again."""
+    with (
+        FailingDevice(open_device("simulated"), fail={operation: 1}) as device,
+        device.make_stream() as stream,
+    ):
+        transform = DeviceTransform(Transform(train=False), device)
+        memory = StagedMemory(device, transform)
+        lease = Lease(cast("Any", None))
+        blob, rows = memory.bind((2, 1, 3, 3), np.dtype(np.float32), lease, most_rows=2)
+        rows.pixels[:] = 1
+        rows.begin(np.zeros((2, 3), np.uint32), windows=False)
+        events: list[Any] = []
+        with hold(stream) as held:
+            if operation == "record":
+                threading.Timer(0.05, held.release).start()
+            with pytest.raises(DeviceError, match="on command"):
+                memory.push(blob, lease, stream, events)
+            if operation == "launch":
+                assert [event.done() for event in events] == [False]
+            else:  # without an event it can only wait
+                assert held.released
+        memory.drop()
 
 
 def test_memory_goes_with_the_feed_and_the_last_batch_without_the_garbage_collector(

@@ -258,7 +258,7 @@ def test_a_bad_record_is_the_hosts_error_or_replaced_as_by_the_host(
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip"])
-def test_a_substitute_takes_the_place_of_a_row_that_the_host_had_finished(
+def test_rows_that_the_host_finishes_stand_beside_those_of_substitutes(
     tmp_path: Path, policy: str
 ) -> None:
     """Floats in a batch of bytes, next to bad records, whose places others take."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,21 +73,27 @@ def tasks(draw: st.DrawFn) -> Task:
 
 
 @st.composite
+def numbers(draw: st.DrawFn, num: int) -> NDArray[np.float32]:
+    """Draw means or scales: of many bits and all sizes, which drawing one by one seldom gives."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    values = (rng.normal(scale=100, size=num) * 10.0 ** rng.integers(-4, 3, num)).astype(np.float32)
+    if draw(st.integers(0, 3)) == 0:
+        values[rng.integers(num)] = draw(st.floats(width=32, allow_nan=False))
+    return values
+
+
+@st.composite
 def arithmetic(draw: st.DrawFn, recipe: Recipe, image: tuple[int, int, int]) -> Recipe:
-    """Draw means and scales: small, of many bits, huge and tiny ones."""
-    finite = st.floats(-300, 300, width=32) | st.floats(width=32, allow_nan=False)
+    """Draw means and scales."""
     nums = st.sampled_from([1, image[0]])
-    num = draw(nums)
-    scale = draw(st.just([1.0]) | st.lists(finite, min_size=num, max_size=num))
     match draw(st.sampled_from(["none", "value", "image"])):
         case "value":
-            num = draw(nums)
-            means = draw(st.lists(finite, min_size=num, max_size=num))
-            recipe = recipe._replace(mean_value=np.array(means, np.float32))
+            recipe = recipe._replace(mean_value=draw(numbers(draw(nums))))
         case "image":
             rng = np.random.default_rng(draw(st.integers(0, 99)))
             recipe = recipe._replace(mean_image=rng.random(image, np.float32) * np.float32(255))
-    return recipe._replace(scale=np.array(scale, np.float32))
+    scale = draw(numbers(draw(nums))) if draw(st.booleans()) else recipe.scale
+    return recipe._replace(scale=scale)
 
 
 def run(kernels: dict[str, HostKernel], task: Task, out: NDArray[Any]) -> None:
@@ -121,6 +128,43 @@ def test_the_kernel_makes_the_bytes_that_its_twin_makes(
     run(kernels, task, found)
     _device_kernel.transform_staged(task.staged, expected, task.batch, task.recipe)
     np.testing.assert_array_equal(bits(found), bits(expected))
+
+
+COMBINATIONS = list(
+    itertools.product(
+        DTYPES, [1, 3, 4, 5], [0, 7], [False, True], [False, True], ["none", "each", "image"]
+    )
+)
+
+
+def test_every_combination_of_options_makes_the_twins_bytes(kernels: dict[str, HostKernel]) -> None:
+    rng = np.random.default_rng(5)
+    for dtype, channels, crop_size, swaps, last, means in COMBINATIONS:
+        computes = dtype != np.uint8
+        batch = StagedBatch(4, channels, 9, 11)
+        each = rng.normal(scale=100, size=(2, channels)).astype(np.float32)
+        image = rng.normal(100, 50, batch.image_shape).astype(np.float32)
+        recipe = Recipe(
+            crop_size=crop_size,
+            random_crop=True,
+            mirror=True,
+            modulo=swaps,
+            swap_channels=swaps,
+            channels_last=last,
+            mean_value=each[0] if means == "each" and computes else each[0, :0],
+            scale=each[1] if computes else np.ones(1, np.float32),
+            mean_image=image if means == "image" and computes else None,
+        )
+        staged = rng.integers(0, 256, batch.nbytes, np.uint8)
+        batch.table(staged)[:, :3] = rng.integers(0, 2**32, (4, 3), np.uint32)
+        batch.table(staged)[:, 3] = WHOLE
+        if crop_size and means != "image":
+            batch.table(staged)[1:3, 3] = WINDOW
+        found = np.empty((4, *recipe.sample_shape(*batch.image_shape)), dtype)
+        expected = np.empty_like(found)
+        run(kernels, Task(batch, recipe, dtype, staged), found)
+        _device_kernel.transform_staged(staged, expected, batch, recipe)
+        np.testing.assert_array_equal(bits(found), bits(expected))
 
 
 def test_a_multiply_and_a_subtraction_are_two_roundings(kernels: dict[str, HostKernel]) -> None:
