@@ -34,7 +34,8 @@ test: venv ## run the tests
 .PHONY: test-fakecuda
 test-fakecuda: ## run the CUDA device's tests on a fake CUDA device
 	@$(MAKE) venv VENV=.venv-fakecuda
-	@.venv-fakecuda/bin/python -m pip install --quiet 'cupy-cuda13x==14.2.0' 'Cython==3.2.4'
+	@.venv-fakecuda/bin/python -m pip install --quiet 'cupy-cuda13x==14.2.0' 'Cython==3.2.4' \
+	  'nvidia-cuda-nvrtc==13.5.37'
 	@PYTHONPATH=tests/fakecuda/py .venv-fakecuda/bin/python -m pytest -p fakecuda \
 	  tests/gpu tests/memory tests/fakecuda $(ARGS)
 
