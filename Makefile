@@ -40,7 +40,7 @@ FAKECUDA := .venv-fakecuda
 test-fakecuda: ## run the CUDA device's tests alone
 	@$(MAKE) venv VENV=$(FAKECUDA)
 	@$(FAKECUDA)/bin/python -m pip --disable-pip-version-check install --quiet \
-	  'cupy-cuda13x==14.2.0' 'Cython==3.2.4'
+	  'cupy-cuda13x==14.2.0' 'Cython==3.2.4' 'nvidia-cuda-nvrtc==13.5.37'
 	@$(FAKECUDA)/bin/python tests/fakecuda/py/fakecuda_build.py >/dev/null
 	@PYTHONPATH=tests/fakecuda/py $(FAKECUDA)/bin/python -m pytest -p fakecuda \
 	  -o testpaths='tests/gpu tests/memory tests/fakecuda' $(ARGS)

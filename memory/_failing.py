@@ -14,12 +14,13 @@ from memory._errors import (
     DeviceMemoryError,
     DeviceMismatchError,
     HostMemoryError,
+    NotImplementedDeviceError,
     OptionValueError,
 )
 from memory._simulated import SimulatedDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
     import numpy as np
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from memory._device import Device, DeviceMemory, Event, HostBuffer, Kernel, Stream
 
-_QUEUED: Final = ("copy_to_device", "copy_to_host", "copy_on_device", "fill", "axpy", "scale")
+_QUEUED: Final = (
+    *("copy_to_device", "copy_to_host", "copy_on_device", "fill", "axpy", "scale", "launch"),
+)
 FAILING_OPERATIONS: Final = (
     "alloc_host",
     "alloc_device",
@@ -39,7 +42,10 @@ FAILING_OPERATIONS: Final = (
     "wait",
     "synchronize",
 )
-"""The operations whose calls a ``FailingDevice`` counts, and can fail."""
+"""The operations whose calls a ``FailingDevice`` counts, and can fail.
+
+``launch`` is that of a compiled kernel, or of the function that stands in for one.
+"""
 
 
 class FailingDevice:
@@ -234,9 +240,38 @@ class FailingDevice:
         self.check("sumsq")
         return self.inner.sumsq(self.unwrap(x), dtype=dtype, stream=self._inner_stream(stream))
 
+    def launch(
+        self, function: Callable[..., object], *buffers: DeviceBuffer, stream: Stream
+    ) -> None:
+        """Queue a function that stands in for a kernel, or fail; see ``SimulatedDevice.launch``.
+
+        Raises:
+            NotImplementedDeviceError: The device that does the work runs no such functions.
+        """
+        if not isinstance(self.inner, SimulatedDevice):
+            raise NotImplementedDeviceError(
+                self.name, operation="launch", missing="it runs kernels that were compiled for it"
+            )
+        if self._goes_on("launch", stream):
+            inner = map(self.unwrap, buffers)
+            self.inner.launch(function, *inner, stream=self._inner_stream(stream))
+
     def compile(self, source: str, name: str) -> Kernel:
-        """Compile a kernel on the device that does the work."""
-        return self.inner.compile(source, name)
+        """Compile a kernel on the device that does the work; its launches count, and can fail."""
+        kernel = self.inner.compile(source, name)
+
+        def call(
+            grid: tuple[int, ...],
+            block: tuple[int, ...],
+            args: tuple[Any, ...],
+            *,
+            stream: Stream,
+        ) -> None:
+            if self._goes_on("launch", stream):
+                inner = (self.unwrap(a) if isinstance(a, DeviceBuffer) else a for a in args)
+                kernel(grid, block, tuple(inner), stream=self._inner_stream(stream))
+
+        return call
 
     def memory_info(self) -> DeviceMemory:
         """Return what the device that does the work has allocated."""

@@ -35,11 +35,12 @@ class Sides:
         device: Where the device side is.
         host: uint8, shape (size,), writable; None until needed.
         gpu: ``size`` bytes; None until needed.
-        in_flight: The event of the latest copy that is not known to have run.
+        in_flight: The event of the latest copy or filling that is not known to have run.
+        is_filling: Whether that is a filling of the device side, which leaves no copy on the host.
         streams: Those that were handed the device side and may still be at work on it.
     """
 
-    __slots__ = ("device", "gpu", "host", "in_flight", "size", "streams")
+    __slots__ = ("device", "gpu", "host", "in_flight", "is_filling", "size", "streams")
 
     def __init__(self, size: int, device: Device) -> None:
         self.size = size
@@ -47,6 +48,7 @@ class Sides:
         self.host: NDArray[np.uint8] | None = None
         self.gpu: DeviceBuffer | None = None
         self.in_flight: Event | None = None
+        self.is_filling = False
         self.streams: tuple[Stream, ...] = ()
 
     def need_host(self) -> NDArray[np.uint8]:
@@ -92,17 +94,19 @@ class Sides:
         self.streams = ()
 
     def settle(self) -> None:
-        """Wait until no copy is in flight.
+        """Wait until no copy and no filling is in flight.
 
         Raises:
-            DeviceError: The copy failed. It is told once; nothing is in flight afterwards.
+            DeviceError: The copy failed. It is told once; nothing is in flight afterwards. That of
+                a filling is told again and again, as there are no other bytes to fall back on.
         """
         if self.in_flight is None:
             return
         try:
             self.in_flight.synchronize()
         except DeviceError:
-            self.in_flight = None
+            if not self.is_filling:
+                self.in_flight = None
             raise
         # Not in a finally: if Ctrl-C ends the wait, the copy is still in flight.
         self.in_flight = None
@@ -125,6 +129,7 @@ class Sides:
         """Give a copy to a stream, behind the others that are at work on the device side."""
         order_behind(stream, self.streams)
         copy()
+        self.is_filling = False
         try:
             self.in_flight = stream.record()
         except BaseException:

@@ -284,7 +284,7 @@ class Stored(Shaped):
         else:
             self._replace(data, lambda fresh: fresh.set_cpu_data(array))
 
-    def set_gpu_data(self, buffer: DeviceBuffer) -> None:
+    def set_gpu_data(self, buffer: DeviceBuffer, *, filled: Event | None = None) -> None:
         """Use the caller's buffer as the device's side of the data; see SyncedMemory.set_gpu_data.
 
         If the blob has shrunk, its memories are replaced by ones of exactly its size, and the diff
@@ -292,6 +292,7 @@ class Stored(Shaped):
 
         Args:
             buffer: Of the blob's device, exactly ``nbytes`` bytes.
+            filled: Passes when the work that fills it has run.
 
         Raises:
             NoDeviceMemoryError: The device has no memory of its own.
@@ -303,9 +304,9 @@ class Stored(Shaped):
         """
         data = self.data
         if data.size == self.nbytes:
-            data.set_gpu_data(buffer)
+            data.set_gpu_data(buffer, filled=filled)
         else:
-            self._replace(data, lambda fresh: fresh.set_gpu_data(buffer))
+            self._replace(data, lambda fresh: fresh.set_gpu_data(buffer, filled=filled))
 
     def async_gpu_push(self, stream: Stream, *, ends: PushEnds | None = None) -> None:
         """Start to copy the data to the device; see :meth:`SyncedMemory.async_gpu_push`."""
@@ -313,7 +314,7 @@ class Stored(Shaped):
 
     @property
     def push_event(self) -> Event | None:
-        """The event of the data's push in flight; see :attr:`SyncedMemory.push_event`."""
+        """The event of the data's push or filling in flight; see SyncedMemory.push_event."""
         return self.data.push_event
 
     def close(self) -> None:

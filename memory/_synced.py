@@ -15,7 +15,9 @@ Caffe's SyncedMemory with its holes closed. :mod:`memory._head` is the state mac
   ``close``. ``cpu_data`` does not: it only reads what the push reads.
 * **Failures.** A call that fails leaves the contents and the head as they were. A push that failed
   is told once, by the first call that finds out; the head is then back at HEAD_AT_CPU, because the
-  host still has the newest bytes, so that the next push repairs it.
+  host still has the newest bytes, so that the next push repairs it. Where work that fills the
+  device's side failed (``set_gpu_data`` with its event), there are no good bytes anywhere: every
+  call that needs any raises, until others are set.
 * **Collection.** There is no finalizer, on purpose: it could run inside a garbage collection on any
   thread, where waiting may deadlock. Nothing needs one, because a copy in flight holds both of its
   ends (a rule of every device): memory is freed, and a lease behind an external array returns, when
@@ -132,7 +134,10 @@ class SyncedMemory:
 
     @property
     def push_event(self) -> Event | None:
-        """The event of the push in flight; None if there is none, or it is known to have passed."""
+        """The event of the push, or of the filling of the device's side, that is in flight.
+
+        None if there is none, or it is known to have passed.
+        """
         return self._sides.in_flight
 
     def cpu_data(self) -> NDArray[np.uint8]:
@@ -238,21 +243,22 @@ class SyncedMemory:
         host: NDArray[np.uint8] | None = host_bytes("set_cpu_data", array, self._size)
         with self._lock:
             step = self._begin(Call.SET_CPU_DATA)
-            self._settle()
+            self._settle_for_others()
             # Swapped, so that the old array dies after the lock is given back: what its last
             # reference sets off is not ours to know.
             self._sides.host, host = host, self._sides.host
             self._head = step.head
 
-    def set_gpu_data(self, buffer: DeviceBuffer) -> None:
+    def set_gpu_data(self, buffer: DeviceBuffer, *, filled: Event | None = None) -> None:
         """Use the caller's buffer as the device's side; the host's copy is out of date.
 
         The buffer, and its owner with it, is kept alive. Blocks until a push in flight has passed.
-        Work that still fills the buffer must be on, or ordered before, the streams that are current
-        where the bytes are asked for.
 
         Args:
             buffer: Of this object's device, exactly ``size`` bytes.
+            filled: Passes when the work that fills the buffer has run: whoever asks for the bytes
+                is put behind it, as behind a push. Without it, such work must be on, or ordered
+                before, the streams that are current where the bytes are asked for.
 
         Raises:
             NoDeviceMemoryError: The device has no memory of its own.
@@ -265,9 +271,11 @@ class SyncedMemory:
         gpu: DeviceBuffer | None = device_buffer("set_gpu_data", buffer, self._size, self._device)
         with self._lock:
             step = self._begin(Call.SET_GPU_DATA)
-            self._settle()
+            self._settle_for_others()
             self._sides.gpu, gpu = gpu, self._sides.gpu
             self._sides.streams = ()
+            self._sides.in_flight = filled
+            self._sides.is_filling = filled is not None
             self._head = step.head
 
     def async_gpu_push(self, stream: Stream, *, ends: PushEnds | None = None) -> None:
@@ -456,6 +464,14 @@ class SyncedMemory:
         except DeviceError:
             if self._head is Head.SYNCED:
                 self._head = Head.HEAD_AT_CPU
+            raise
+
+    def _settle_for_others(self) -> None:
+        """Wait as `_settle` does, before other bytes are set: a failed filling is told once."""
+        try:
+            self._settle()
+        except DeviceError:
+            self._sides.in_flight = None
             raise
 
     def _refuse_without_device_memory(self, call: Call) -> None:

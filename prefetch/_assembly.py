@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prefetch._device_kernel import StagedBatch
 from prefetch._ring_memory import RingMemory
+from prefetch._stager import RecordStager
+from prefetch._transform import RecordTransformer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,10 +18,11 @@ if TYPE_CHECKING:
     from memory import Device
     from prefetch._augment import Augmentation
     from prefetch._bad_records import BadRecords
+    from prefetch._device_transform import DeviceTransform
     from prefetch._order import Order
     from prefetch._source import RecordSource
     from prefetch._state import Identity
-    from prefetch._transform import Transform
+    from prefetch._transform import RecordFiller, Transform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +35,10 @@ class Assembly:
         augmentation: The records' random words.
         identity: What a saved state belongs to.
         transform: What is done to each record.
-        first_shape: Shape of the first record's sample; None where the record is bad.
+        first_shape: What a slot has for the first record; None where the record is bad.
         bad_records: What is done about bad ones.
         device: Where the slots have their memory.
+        device_transform: What the device does to each batch; None where the host does it.
         owns_device: Whether the prefetcher closes the device.
         label_dtype: Element type of the labels; None for no labels.
         num_threads: Reader threads, 1 or more.
@@ -49,6 +55,7 @@ class Assembly:
     first_shape: tuple[int, ...] | None
     bad_records: BadRecords
     device: Device
+    device_transform: DeviceTransform | None
     owns_device: bool
     label_dtype: np.dtype[Any] | None
     num_threads: int
@@ -56,10 +63,22 @@ class Assembly:
     max_batches_held: int
     stall_warning_s: float | None
 
-    def ring_memory(self, sample_shape: tuple[int, ...]) -> RingMemory:
-        """Return what the ring takes at its start if all samples are of that shape."""
+    def record_filler(self) -> RecordFiller:
+        """Return what fills rows of slots from records, for one thread."""
+        if self.device_transform is None:
+            return RecordTransformer(self.transform)
+        return RecordStager(self.device_transform)
+
+    def ring_memory(self, row_shape: tuple[int, ...]) -> RingMemory:
+        """Return what the ring takes at its start.
+
+        Args:
+            row_shape: What a slot has in host memory for each record, as `record_filler` says.
+        """
+        if self.device_transform is not None:
+            return self._staged_memory(self.device_transform, row_shape)
         return RingMemory.of(
-            sample_shape,
+            row_shape,
             self.transform.dtype,
             label_dtype=self.label_dtype,
             rows=self.most_rows,
@@ -67,18 +86,37 @@ class Assembly:
             on_device=self.device.has_device_memory,
         )
 
+    def _staged_memory(self, transform: DeviceTransform, place: tuple[int, ...]) -> RingMemory:
+        """Return what the ring takes where records are staged on both sides, and made a batch."""
+        channels, height, width = place
+        rows = self.most_rows
+        label_bytes = 0 if self.label_dtype is None else rows * self.label_dtype.itemsize
+        staged_bytes = StagedBatch(rows, channels, height, width).nbytes + label_bytes
+        sample_bytes = (
+            math.prod(transform.sample_shape((channels, height, width)))
+            * self.transform.dtype.itemsize
+        )
+        return RingMemory(
+            num_batches=self.prefetch + 1,
+            host_batch_bytes=staged_bytes,
+            device_batch_bytes=staged_bytes + rows * sample_bytes,
+        )
+
     @property
     def expected_memory(self) -> RingMemory | None:
         """What the ring will take, as the first record says; None where that one is bad."""
         return None if self.first_shape is None else self.ring_memory(self.first_shape)
 
-    def refuse_too_large(self, sample_shape: tuple[int, ...]) -> None:
+    def refuse_too_large(self, row_shape: tuple[int, ...]) -> None:
         """Refuse a ring that host or device cannot hold, before it is allocated.
+
+        Args:
+            row_shape: As for `ring_memory`.
 
         Raises:
             RingTooLargeError: One of them cannot.
         """
-        self.ring_memory(sample_shape).refuse_too_large(
+        self.ring_memory(row_shape).refuse_too_large(
             machine_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             device=self.device.name,
             device_limit_bytes=self.device.memory_info().limit_bytes,

@@ -117,8 +117,9 @@ class TransformConfig(_Options):
     where: Literal["auto", "host", "device"] = Field(
         default="auto",
         description=(
-            "Where mean and scale are applied; device: after a copy of the raw bytes, a quarter "
-            "of what float32 takes."
+            "Where all of this is done; device: in one kernel, after a copy of the bytes as "
+            "stored, a quarter of what float32 takes; auto: on a GPU for raw records and batches "
+            "of floats, else on the host."
         ),
     )
 

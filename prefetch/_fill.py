@@ -8,7 +8,7 @@ those of the place, so that the stream goes on as Caffe's would.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from prefetch._bad_records import BadRecord
 from prefetch._errors import RecordError, TooManyBadRecordsError
 from prefetch._faults import Fault
 from prefetch._mapped_records import MappedRecords
-from prefetch._transform import RecordTransformer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from prefetch._slot import Slot
     from prefetch._source import Records
 
-    AnyRecords = Records | MappedRecords
+    AnyRecords: TypeAlias = Records | MappedRecords
 
 
 class _Suspect(NamedTuple):
@@ -57,7 +56,7 @@ class Filler:
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
         self._source = assembly.source
-        self._transformer = RecordTransformer(assembly.transform)
+        self._transformer = assembly.record_filler()
         self._reader = assembly.source.reader()
 
     def first_shape(self, slot: Slot) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from prefetch._batch import PackedKeys
 from prefetch._errors import CorruptDatabaseError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Self
 
     import numpy as np
@@ -121,3 +122,8 @@ class MappedRecords:
         mapping = self._database.mapping()
         assert mapping is not None, "only records of a mapped database are found at use"
         return mapping
+
+
+def views(records: Sequence[memoryview] | MappedRecords) -> Sequence[memoryview]:
+    """Return records as views of their values."""
+    return records.values if isinstance(records, MappedRecords) else records

@@ -15,7 +15,6 @@ from prefetch import _kernel_choice
 from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
 from prefetch._bad_records import BadRecords
-from prefetch._datum import parse_datum
 from prefetch._errors import ConfigError, ConfigFault, StateError
 from prefetch._faults import Fault
 from prefetch._feed import Feed
@@ -24,14 +23,18 @@ from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
 from prefetch._quarantine import Quarantine
 from prefetch._source import RecordSource
+from prefetch._stager import RecordStager
 from prefetch._state import Identity, Position
 from prefetch._transform import RecordTransformer, Transform
+from prefetch._where import device_transform, first_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from prefetch._augment import Augmentation
     from prefetch._config import FeedConfig, TransformConfig
+    from prefetch._transform import RecordFiller
+    from prefetch._where import RecordKind
 
 logger = logging.getLogger("prefetch")
 
@@ -168,25 +171,28 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
         device = open_device(config.device)
         if owns_device:
             undo.callback(device.close)
-        if config.transform.where == "device":
-            raise ConfigError("transform", (_no_device_transform(device.name),))
-        first_is_encoded, first_shape = _look_at_first(source, transform)
+        kind = first_kind(source)
+        on_device = device_transform(
+            config.transform.where, transform=transform, device=device, kind=kind
+        )
+        filler = RecordTransformer(transform) if on_device is None else RecordStager(on_device)
         assembly = Assembly(
             source=source,
             order=order,
             augmentation=_augmentation(config, position, transform),
             identity=identity,
             transform=transform,
-            first_shape=first_shape,
+            first_shape=_first_shape(source, filler),
             bad_records=BadRecords(
                 skip=config.on_bad_record != "raise",
                 max_bad_records=config.max_bad_records,
                 quarantine=None if config.quarantine is None else Quarantine(config.quarantine),
             ),
             device=device,
+            device_transform=on_device,
             owns_device=owns_device,
             label_dtype=np.dtype(config.label_dtype) if config.labels else None,
-            num_threads=_num_threads(config.threads, encoded=first_is_encoded),
+            num_threads=_num_threads(config.threads, kind),
             prefetch=config.prefetch,
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
@@ -201,12 +207,6 @@ def _no_share(order: Order) -> ConfigFault:
         "shard.policy",
         f"rank {order.rank} of {order.world_size} gets none of the {order.num_records} records "
         f"with policy {order.policy}; use policy pad, or fewer ranks",
-    )
-
-
-def _no_device_transform(device: str) -> ConfigFault:
-    return ConfigFault(
-        "transform.where", f"the {device} device does not transform; use auto or host"
     )
 
 
@@ -254,29 +254,23 @@ def _augmentation(config: FeedConfig, position: Position, transform: Transform) 
         raise StateError((f"rng: {error}",)) from error
 
 
-def _num_threads(threads: int | str, *, encoded: bool) -> int:
+def _num_threads(threads: int | str, first: RecordKind) -> int:
     """Resolve ``auto`` by the kind of the first record: decoding wants every core, copying few."""
     if isinstance(threads, int):
         return threads
     cores = len(os.sched_getaffinity(0))
+    encoded = first == "encoded"
     num = cores if encoded else min(cores, _RAW_THREADS)
     kind = "encoded" if encoded else "raw"
     logger.info("threads: auto resolved to %d (%s records, %d cores)", num, kind, cores)
     return num
 
 
-def _look_at_first(
-    source: RecordSource, transform: Transform
-) -> tuple[bool, tuple[int, ...] | None]:
-    """Return whether the first record is encoded, and the shape of its sample.
-
-    A bad record is reported in its batch; here it counts as raw, and has no shape.
-    """
+def _first_shape(source: RecordSource, filler: RecordFiller) -> tuple[int, ...] | None:
+    """Return what a slot has for the first record; None for a bad one, which its batch reports."""
     with source.walker().take(0, 1) as records:
-        shape = RecordTransformer(transform).sample_shape(records.values)
-        if isinstance(shape, Fault):
-            return False, None
-        return parse_datum(records.values[0]).encoded, shape
+        shape = filler.sample_shape(records.values)
+        return None if isinstance(shape, Fault) else shape
 
 
 def _report_memory(assembly: Assembly) -> None:

@@ -76,7 +76,9 @@ class Prefetcher:
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._async_waiters: set[asyncio.Future[None]] = set()
-        self._ring = Ring(assembly.device, assembly.prefetch + 1)
+        self._ring = Ring(
+            assembly.device, assembly.prefetch + 1, transform=assembly.device_transform
+        )
         self._schedule = Schedule(
             self._ring,
             assembly.order,

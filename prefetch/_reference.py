@@ -83,6 +83,14 @@ class Recipe(NamedTuple):
     scale: NDArray[np.float32]
     mean_image: NDArray[np.float32] | None
 
+    def sample_shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
+        """Return the shape of the row that a record of these sizes becomes."""
+        if self.crop_size:
+            height = width = self.crop_size
+        if self.channels_last:
+            return height, width, channels
+        return channels, height, width
+
 
 def fill(
     values: Sequence[memoryview],
@@ -159,12 +167,26 @@ def fill_image(
         check_fit(pixels.shape, recipe, _stored_shape(row.shape, recipe))
     except BadRecordError as bad:
         return int(bad.reason), bad.numbers
+    fill_pixels(pixels, words, row, recipe)
+    return None
+
+
+def fill_pixels(
+    pixels: NDArray[Any], words: NDArray[np.uint32], row: NDArray[Any], recipe: Recipe
+) -> None:
+    """Fill one row of a batch from pixels that are known to fit.
+
+    Args:
+        pixels: uint8 or float32 (channels, height, width), of any strides.
+        words: uint32 (3,), the image's raw random words: mirror, row and column of the crop.
+        row: float32, float16 or uint8, C-contiguous; the row to fill.
+        recipe: What to do.
+    """
     out = row[np.newaxis]
     stage = _stage(out)
     with np.errstate(all="ignore"):
         _place(pixels, words.tolist(), stage[0], recipe)
         _finish(stage, out, recipe)
-    return None
 
 
 def image_bytes(datum: DatumView) -> memoryview:

@@ -28,6 +28,7 @@ from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
     from memory import Device, Event
+    from prefetch._device_transform import DeviceTransform
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Ring:
     Args:
         device: Where the slots have their memory.
         num_slots: How many there are at the start; `grow` adds more.
+        transform: What the device does to each batch; None where the host does it.
 
     Attributes:
         inbox: What has come back, and wake-ups.
@@ -57,11 +59,14 @@ class Ring:
         failure: The first thing that went wrong as slots came back; None so far.
     """
 
-    def __init__(self, device: Device, num_slots: int) -> None:
+    def __init__(
+        self, device: Device, num_slots: int, *, transform: DeviceTransform | None = None
+    ) -> None:
         self.inbox: SimpleQueue[Arrival] = SimpleQueue()
         self.slots: list[Slot] = []
         self.failure: Exception | None = None
         self._device = device
+        self._transform = transform
         self._free: deque[Slot] = deque()
         self._num_at_start = num_slots
         self._num_made = 0
@@ -71,7 +76,7 @@ class Ring:
 
     def grow(self) -> None:
         """Add a free slot; its memory is allocated when it is first filled."""
-        slot = Slot(self._num_made, self._device, self.inbox)
+        slot = Slot(self._num_made, self._device, self.inbox, transform=self._transform)
         self._num_made += 1
         self.slots.append(slot)
         self._free.append(slot)

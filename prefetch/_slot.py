@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory import Blob
 from prefetch._lease import DeviceHold, Lease, LeaseEnd, export_array
+from prefetch._staging import StagedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
     from prefetch._bad_records import BadRecord
     from prefetch._batch import PackedKeys
+    from prefetch._device_transform import DeviceTransform
     from prefetch._order import PlannedBatch
     from prefetch._source import Records
+    from prefetch._staging import StagedRows
 
 
 class SlotState(enum.Enum):
@@ -54,6 +57,11 @@ class _Memory:
     def drop(self) -> None:
         """Let go of the memory; what was exported keeps it."""
         self._host_buffer = self._device_buffer = self.ends = None
+
+    @property
+    def blocks(self) -> tuple[object, ...]:
+        """What keeps the memory."""
+        return self._host_buffer, self._device_buffer
 
     @property
     def host_bytes(self) -> int:
@@ -94,6 +102,19 @@ class _Memory:
         blob.set_cpu_data(array)
         return blob, array
 
+    def push(
+        self,
+        blob: Blob,
+        lease: Lease,  # noqa: ARG002 - the Blob holds it already
+        stream: Stream,
+        events: list[Event],
+    ) -> None:
+        """Queue the Blob's copy to the device, and add its event."""
+        blob.async_gpu_push(stream, ends=self.ends)
+        event = blob.push_event
+        if event is not None:
+            events.append(event)
+
 
 class Slot:
     """Memory and bookkeeping of one batch on its way to the consumer.
@@ -116,19 +137,29 @@ class Slot:
         parts_done: Parts that readers have finished.
         failure: (position in the batch, exception) of the first thing that went wrong.
         discarded: Whether the batch is no longer wanted.
-        data: (N, ...) host array being filled.
+        data: (N, ...) rows being filled: the batch's own, or what is staged for the device.
         labels: (N,) host array being filled; None where there are no labels.
-        events: Events of the copies to the device; while it is draining, of what is waited for.
+        events: Events of the work that fills the device's memory; while it is draining, of what is
+            waited for.
     """
 
-    def __init__(self, number: int, device: Device, returns: SimpleQueue[Any]) -> None:
+    def __init__(
+        self,
+        number: int,
+        device: Device,
+        returns: SimpleQueue[Any],
+        *,
+        transform: DeviceTransform | None = None,
+    ) -> None:
         self.number = number
         self.device = device
         self.state = SlotState.FREE
         self.sequence = -1
         self.leased_as = (-1, -1)
         self._returns = returns
-        self._data_memory = _Memory(device)
+        self._data_memory = (
+            _Memory(device) if transform is None else StagedMemory(device, transform)
+        )
         self._label_memory = _Memory(device)
         self.streams: list[Stream] = []
         self.events: list[Event] = []
@@ -150,7 +181,7 @@ class Slot:
         self.part_size = 0
         self.failure: tuple[int, BaseException] | None = None
         self.discarded = False
-        self.data: npt.NDArray[Any] | None = None
+        self.data: npt.NDArray[Any] | StagedRows | None = None
         self.labels: npt.NDArray[Any] | None = None
         self.data_blob: Blob | None = None
         self.label_blob: Blob | None = None
@@ -213,7 +244,8 @@ class Slot:
         """Give the batch its memory; only the reader that opened the slot calls this.
 
         Args:
-            sample_shape: (C, H, W) or (H, W, C) of every sample.
+            sample_shape: (C, H, W) or (H, W, C) of every sample; where the device transforms, (C,
+                H, W) of every record's place in the staging memory.
             dtype: Element type of the data.
             label_dtype: Element type of the labels; None for no labels.
             most_rows: Samples of the largest batch that the slot will ever hold.
@@ -240,16 +272,12 @@ class Slot:
             records.release()
 
     def push(self, stream: Stream) -> None:
-        """Queue the copies to the device; without the lock, by the reader of the last part."""
-        for blob, memory in (
-            (self.data_blob, self._data_memory),
-            (self.label_blob, self._label_memory),
-        ):
-            if blob is not None:
-                blob.async_gpu_push(stream, ends=memory.ends)
-                event = blob.push_event
-                if event is not None:
-                    self.events.append(event)
+        """Queue the device's work; without the lock, by the reader of the last part."""
+        assert self.lease is not None
+        if self.data_blob is not None:
+            self._data_memory.push(self.data_blob, self.lease, stream, self.events)
+        if self.label_blob is not None:
+            self._label_memory.push(self.label_blob, self.lease, stream, self.events)
 
     def forget(self) -> None:
         """Drop everything of the batch but the memory, the events and the noted streams.
@@ -261,9 +289,9 @@ class Slot:
 
     def keep_memory_until(self, events: Sequence[Event]) -> None:
         """Keep the memory, beyond `close`, until every one of ``events`` has passed."""
-        ends = [self._data_memory.ends, self._label_memory.ends]
+        blocks = [*self._data_memory.blocks, *self._label_memory.blocks]
         for event in events:
-            event.notify(ends.copy().clear)
+            event.notify(blocks.copy().clear)
 
     def close(self) -> None:
         """Let go of the memory for good; what the consumer still holds of it stays valid."""

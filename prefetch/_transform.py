@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._faults import BadRecordError, Fault, Reason
-from prefetch._mapped_records import MappedRecords
+from prefetch._mapped_records import MappedRecords, views
 from prefetch._reference import ENCODED, Outcome, Recipe
 
 if TYPE_CHECKING:
@@ -175,6 +175,41 @@ class Kernels(Protocol):
         """Fill a row from a decoded image."""
 
 
+class StoredImage(NamedTuple):
+    """What a record holds, before any crop.
+
+    Attributes:
+        channels: 1 or more.
+        height: In pixels.
+        width: In pixels.
+        encoded: Whether it has to be decoded.
+    """
+
+    channels: int
+    height: int
+    width: int
+    encoded: bool
+
+
+class RecordFiller(Protocol):
+    """What fills a slot's rows from records, for one thread."""
+
+    def sample_shape(
+        self, records: Sequence[memoryview] | MappedRecords, /
+    ) -> tuple[int, ...] | Fault:
+        """Return the shape of what a slot has for each record, by the first of its batch."""
+
+    def fill(
+        self,
+        records: Sequence[memoryview] | MappedRecords,
+        words: NDArray[np.uint32],
+        data: Any,
+        labels: NDArray[Any] | None,
+        /,
+    ) -> list[Fault]:
+        """Fill rows of the slot and their labels from records; return the bad ones."""
+
+
 class RecordTransformer:
     """Turns records into rows of a batch, for one thread; owns its scratch memory.
 
@@ -208,40 +243,42 @@ class RecordTransformer:
             crop; or what is wrong with the record, at position 0. Of a JPEG only the header is
             read, so fill() may still find it bad.
         """
-        recipe = self._recipe
+        found = self.stored_image(records)
+        if isinstance(found, Fault):
+            return found
+        return self._recipe.sample_shape(*found[:3])
+
+    def stored_image(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage | Fault:
+        """Return what the first of some records holds, or what is wrong with it.
+
+        As `sample_shape`, before the crop.
+        """
         try:
-            channels, height, width = self._stored_shape(records)
-            _reference.check_fit((channels, height, width), recipe)
+            image = self._stored(records)
+            _reference.check_fit(image[:3], self._recipe)
         except DatumError as bad:
             return Fault(0, Reason(bad.reason), bad.numbers)
         except BadRecordError as bad:
             return bad.at(0)
-        if recipe.crop_size:
-            height = width = recipe.crop_size
-        if recipe.channels_last:
-            return height, width, channels
-        return channels, height, width
+        return image
 
-    def _stored_shape(self, records: Sequence[memoryview] | MappedRecords) -> tuple[int, ...]:
-        """Return channels, height and width of the first record.
+    def _stored(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage:
+        """Return what the first record holds.
 
         Raises:
             DatumError: It does not parse.
             BadRecordError: There is something else wrong with it.
         """
-        values: Sequence[memoryview]
         if isinstance(records, MappedRecords):
             shape = records.first_raw_shape(is_uint8=self._dtype == np.uint8)
             if shape is not None:
-                return shape
-            values = records.values
-        else:
-            values = records
-        datum = parse_datum(values[0])
+                return StoredImage(*shape, encoded=False)
+        datum = parse_datum(views(records)[0])
         if datum.encoded:
             height, width, channels = self._decoder.shape(_reference.image_bytes(datum))
-            return channels, height, width
-        return _reference.raw_pixels(datum, self._dtype).shape
+            return StoredImage(channels, height, width, encoded=True)
+        channels, height, width = _reference.raw_pixels(datum, self._dtype).shape
+        return StoredImage(channels, height, width, encoded=False)
 
     def fill(
         self,

@@ -5,8 +5,9 @@ One command for a machine with a GPU, with CuPy and, for two of the checks, PyTo
     python scripts/gpu_check.py --json gpu_check.json
 
 Every check prints a line. A wrong byte or a failed test makes the exit status 1; a check that
-cannot run here says why. On the fake device of tests/fakecuda (``python -m fakecuda``) the checks
-of bytes run, and no number of any speed is printed: there it would mean nothing.
+cannot run here says why. On the fake device of tests/fakecuda (``python -m fakecuda``), and with
+``--device simulated``, the checks of bytes run, and no number of any speed is printed: it would
+mean nothing there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import itertools
 import json
 import os
 import statistics
@@ -32,7 +34,7 @@ import numpy as np
 import prefetch
 from memory import DeviceUnavailableError, open_device
 from prefetch.caffe import Datum
-from prefetch.testing import fingerprinted_images, write_database
+from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +76,7 @@ class Bench:
     Attributes:
         device: The CUDA device.
         source: A database of fingerprinted images.
-        on_fake: Whether the device is the fake one.
+        on_fake: Whether the device is the fake or the simulated one.
         batches: Batches of the hunt for torn ones.
         epochs: Epochs of the check of memory.
     """
@@ -98,15 +100,15 @@ class Bench:
         return prefetch.open(chosen, device=self.device)
 
     def on_gpu_only(self) -> None:
-        """Raise NotHereError on the fake device."""
+        """Raise NotHereError on a fake device."""
         if self.on_fake:
-            raise NotHereError("a fake device has no speed, and runs no kernels")
+            raise NotHereError("a fake device has no speed")
 
 
 def check_tests(bench: Bench) -> Outcome:
     """Run the tests that run on any CUDA device."""
     if bench.on_fake:
-        raise NotHereError("make test-fakecuda runs them there")
+        raise NotHereError("make test and make test-fakecuda run them there")
     done = subprocess.run(
         [
             sys.executable,
@@ -386,37 +388,73 @@ def check_torch_loader(bench: Bench) -> Outcome:
     )
 
 
+TRANSFORMS: Final[dict[str, dict[str, Any]]] = {
+    "float32": {"scale": 1 / 255, "mean_value": (104.0, 117.0, 123.0)},
+    "float32, crop and mirror": {
+        "scale": (0.017, 0.018, 0.019),
+        "mean_value": (104.0, 117.0, 123.0),
+        "crop_size": 227,
+        "mirror": True,
+    },
+    "float16, crop, nhwc, rgb": {
+        "dtype": "float16",
+        "scale": 0.017,
+        "crop_size": 200,
+        "layout": "nhwc",
+        "channels": "rgb",
+    },
+}
+
+
 def check_transform(bench: Bench) -> Outcome:
     """Compare the transformation on the device with that on the host, in bytes and in speed."""
-    bench.on_gpu_only()
-    options = {"transform": {"scale": 1 / 255, "mean_value": (104, 117, 123)}, "seed": 1}
-    rates, batches_found = {}, {}
+    wrong = []
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
+        noise = _write_noise(Path(folder) / "lmdb")
+        for name, transform in TRANSFORMS.items():
+            made = []
+            for where in ("host", "device"):
+                with _transforming(bench, transform, where, source=noise) as feed:
+                    batches = itertools.islice(iter(feed), 4)
+                    made.append([batch.data.numpy().tobytes() for batch in batches])
+            if made[0] != made[1]:
+                wrong.append(name)
+    if wrong:
+        return Outcome("device transform", "wrong", f"DIFFERENT BYTES: {'; '.join(wrong)}")
+    same = f"the same bytes in {len(TRANSFORMS)} configurations"
+    if bench.on_fake:
+        return Outcome("device transform", "right", same)
+    rates = {}
     for where in ("host", "device"):
-        transform = {**options["transform"], "where": where}  # type: ignore[dict-item]
-        try:
-            feed = bench.open(**{**options, "transform": transform})
-        except prefetch.ConfigError as error:
-            raise NotHereError(str(error)) from error
-        with feed:
-            batches = iter(feed)
-            batch = next(batches)
-            batches_found[where] = batch.data.cupy().get()
-            del batch
+        with _transforming(bench, TRANSFORMS["float32"], where) as feed:
+            endless = iter(feed)
 
-            def run(count: int, batches: Iterator[Any] = batches) -> None:
+            def run(count: int, batches: Iterator[Any] = endless) -> None:
                 for _ in range(count):
                     next(batches).data.gpu_data()
                 bench.device.current_stream().synchronize()
 
             rates[where] = BATCH / _seconds_each(run, 100)
-    same = np.array_equal(batches_found["host"], batches_found["device"])
     return Outcome(
         "device transform",
-        "measured" if same else "wrong",
-        f"host {rates['host']:.0f} images/s, device {rates['device']:.0f} images/s, "
-        f"{'the same bytes' if same else 'DIFFERENT BYTES'}",
-        {f"{where}_images_per_s": rate for where, rate in rates.items()},
+        "measured",
+        f"{same}; host {rates['host']:.0f} images/s, device {rates['device']:.0f} images/s, "
+        f"ratio {rates['device'] / rates['host']:.2f}",
+        {
+            **{f"{where}_images_per_s": rate for where, rate in rates.items()},
+            "ratio": rates["device"] / rates["host"],
+        },
     )
+
+
+def _transforming(
+    bench: Bench, transform: dict[str, Any], where: str, **options: Any
+) -> prefetch.Feed:
+    """Open a feed that transforms on one side."""
+    try:
+        return bench.open(transform={**transform, "where": where}, seed=1, **options)
+    except prefetch.ConfigError as error:
+        raise NotHereError(str(error)) from error
 
 
 CHECKS: Final[dict[str, Callable[[Bench], Outcome]]] = {
@@ -429,6 +467,16 @@ CHECKS: Final[dict[str, Callable[[Bench], Outcome]]] = {
     "device transform": check_transform,
     "torch DataLoader": check_torch_loader,
 }
+
+
+def _write_noise(path: Path) -> Path:
+    """Write a database in which every pixel taken from a wrong place shows."""
+    rng = np.random.default_rng(1)
+    images = (rng.integers(0, 256, SHAPE, np.uint8) for _ in range(2 * BATCH))
+    return write_database(
+        path,
+        ((b"%08d" % i, encode_image(image, label=i)) for i, image in enumerate(images)),
+    )
 
 
 def _torch() -> Any:
@@ -454,11 +502,11 @@ def _seconds_each(run: Callable[[int], None], count: int, *, rounds: int = 5) ->
 
 @contextmanager
 def _bench(arguments: argparse.Namespace) -> Iterator[Bench]:
-    on_fake = "fakecuda" in sys.modules
     with (
         open_device(arguments.device) as device,
         tempfile.TemporaryDirectory(prefix="gpu-check-") as folder,
     ):
+        on_fake = "fakecuda" in sys.modules or device.name == "simulated"
         source = write_database(Path(folder) / "lmdb", fingerprinted_images(RECORDS, SHAPE))
         yield Bench(
             device=device,
@@ -495,7 +543,8 @@ def main() -> int:
     try:
         with _bench(arguments) as bench:
             where = "fake device" if bench.on_fake else "GPU"
-            print(f"{where}: {_describe(bench.device.ordinal)}")
+            description = _describe(bench.device)
+            print(f"{where}: {description}")
             outcomes = _run(bench, arguments.only or list(CHECKS))
     except DeviceUnavailableError as error:
         print(error, file=sys.stderr)
@@ -503,22 +552,23 @@ def main() -> int:
     if arguments.json is not None:
         found = {
             "device": where,
-            "description": _describe(bench.device.ordinal),
+            "description": description,
             "checks": [dataclasses.asdict(outcome) for outcome in outcomes],
         }
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
     return int(any(outcome.verdict == "wrong" for outcome in outcomes))
 
 
-def _describe(ordinal: int) -> str:
+def _describe(device: Any) -> str:
+    python = f"Python {sys.version.split()[0]}"
+    if device.name == "simulated":
+        return f"simulated, {python}"
     import cupy  # noqa: PLC0415 - after the device was found
 
     runtime = cupy.cuda.runtime
-    name = runtime.getDeviceProperties(ordinal)["name"].decode()
-    return (
-        f"{name}, driver for CUDA {runtime.driverGetVersion()}, CuPy {cupy.__version__}, "
-        f"Python {sys.version.split()[0]}"
-    )
+    name = runtime.getDeviceProperties(device.ordinal)["name"].decode()
+    driver = runtime.driverGetVersion()
+    return f"{name}, driver for CUDA {driver}, CuPy {cupy.__version__}, {python}"
 
 
 if __name__ == "__main__":

@@ -390,6 +390,18 @@ class TestWhatItSees:
         assert fakecuda.stat("races") == before + 1
         assert "RACE" in capfd.readouterr().err
 
+    def test_streams_made_since_leave_what_the_null_stream_did_in_the_past(self) -> None:
+        """There are fewer clocks than streams: one that is in use is not given to another."""
+        target, source, before = device_bytes(), pinned(1), fakecuda.stat("races")
+        target.set(source, stream=cupy.cuda.Stream.null)
+        cupy.cuda.Stream.null.synchronize()
+        for _ in range(300):
+            stream = new_stream()
+            target.set(source, stream=stream)
+            stream.synchronize()
+            del stream
+        assert fakecuda.stat("races") == before
+
     def test_work_that_events_order_is_none(self) -> None:
         first, second, between, target = new_stream(), new_stream(), device_bytes(), device_bytes()
         source, before = pinned(1), fakecuda.stat("races")

@@ -234,7 +234,8 @@ def test_memory_is_flat_over_epochs_and_gone_at_the_end(source: Path, cuda: Any,
         )
 
     before = counts()
-    with prefetch.open({"source": source, "batch_size": BATCH}, device=cuda) as feed:
+    options = {"source": source, "batch_size": BATCH, "transform": {"where": "host"}}
+    with prefetch.open(options, device=cuda) as feed:
         for _ in range(6):
             for batch in feed:
                 del batch
@@ -336,9 +337,9 @@ class TestFailures:
     def served(self, source: Path, device: Any) -> tuple[int, type[BaseException] | None, str]:
         """Return how many batches came, and the kind and text of what ended them."""
         count = 0
-        with prefetch.open(
-            {"source": source, "batch_size": BATCH, "prefetch": 2, "threads": 1}, device=device
-        ) as feed:
+        options = {"source": source, "batch_size": BATCH, "prefetch": 2, "threads": 1}
+        options["transform"] = {"where": "host"}  # what a push does when it fails
+        with prefetch.open(options, device=device) as feed:
             try:
                 for batch in feed:
                     assert batch.number == count

@@ -30,6 +30,8 @@ from memory.testing import FailingDevice, Hold, hold, peek
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     from memory import Device, DeviceBuffer, Event, Stream
 
 NBYTES = 64
@@ -285,6 +287,94 @@ class TestStreams:
         with simulated.make_stream() as gone, simulated.use_stream(gone):
             simulated.fill(memory.mutable_gpu_data(), 5, stream=gone)
         assert {5} == set(memory.cpu_data().tolist())
+
+
+class TestFillings:
+    """Work that fills the device's side is waited for as a push is, on whatever stream."""
+
+    @pytest.fixture
+    def filler(self, simulated: SimulatedDevice) -> Iterator[Stream]:
+        with simulated.make_stream("fills") as stream:
+            yield stream
+
+    @staticmethod
+    def fill(memory: SyncedMemory, stream: Stream, value: int) -> None:
+        buffer = memory.device.alloc_device(memory.size)
+        memory.device.fill(buffer, value, stream=stream)
+        memory.set_gpu_data(buffer, filled=stream.record())
+
+    def test_whoever_asks_for_it_on_another_stream_is_ordered_behind_it(
+        self, memory: SyncedMemory, simulated: SimulatedDevice, filler: Stream, stream: Stream
+    ) -> None:
+        out = np.zeros(NBYTES, np.uint8)
+        with hold(filler):
+            self.fill(memory, filler, 7)
+            assert memory.head is Head.HEAD_AT_GPU
+            with simulated.use_stream(stream):
+                simulated.copy_to_host(out, memory.gpu_data(), stream=stream)
+            assert stays_pending(stream)
+        stream.synchronize()
+        assert {7} == set(out.tolist())
+
+    @pytest.mark.parametrize("call", [SyncedMemory.cpu_data, SyncedMemory.mutable_cpu_data])
+    def test_the_host_waits_for_it(
+        self,
+        memory: SyncedMemory,
+        filler: Stream,
+        call: Callable[[SyncedMemory], NDArray[np.uint8]],
+    ) -> None:
+        with hold(filler) as held:
+            self.fill(memory, filler, 7)
+            assert memory.push_event is not None
+            memory._sides.in_flight = EventThatReleases(memory.push_event, held)
+            assert {7} == set(call(memory).tolist())
+            assert held.released
+        assert memory.push_event is None
+
+    def test_what_was_filled_can_be_written_to_and_pushed(
+        self, memory: SyncedMemory, filler: Stream, stream: Stream
+    ) -> None:
+        self.fill(memory, filler, 7)
+        memory.mutable_cpu_data()[0] = 8
+        memory.async_gpu_push(stream)
+        stream.synchronize()
+        assert [8, 7] == peek(memory)[:2].tolist()
+
+    def test_one_that_failed_is_told_by_every_call_that_needs_its_bytes(
+        self, simulated: SimulatedDevice, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        device = FailingDevice(simulated, fail={"fill": 1}, when="run")
+        with SyncedMemory(NBYTES, device) as memory:
+            with device.make_stream() as stream:
+                self.fill(memory, stream, 7)
+            for _ in range(2):
+                for call in (memory.cpu_data, memory.mutable_cpu_data, memory.gpu_data):
+                    with pytest.raises(DeviceError, match="fill failed"):
+                        call()
+                assert memory.head is Head.HEAD_AT_GPU
+        assert "fill failed" in caplog.text
+
+    @pytest.mark.parametrize("side", ["cpu", "gpu"])
+    def test_setting_other_bytes_tells_it_once_and_then_repairs_it(
+        self, simulated: SimulatedDevice, side: str
+    ) -> None:
+        device = FailingDevice(simulated, fail={"fill": 1}, when="run")
+        with SyncedMemory(NBYTES, device) as memory:
+            with device.make_stream() as stream:
+                self.fill(memory, stream, 7)
+                other = device.alloc_device(NBYTES)
+                device.copy_to_device(other, np.full(NBYTES, 5, np.uint8), stream=stream)
+
+            def set_other() -> None:
+                if side == "cpu":
+                    memory.set_cpu_data(np.full(NBYTES, 5, np.uint8))
+                else:
+                    memory.set_gpu_data(other)
+
+            with pytest.raises(DeviceError, match="fill failed"):
+                set_other()
+            set_other()
+            assert {5} == set(memory.cpu_data().tolist())
 
 
 class TestFailures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -183,13 +183,14 @@ CALLS: dict[str, Callable[[Device, Stream, DeviceBuffer], object]] = {
     "fill": lambda d, s, b: d.fill(b, 1, stream=s),
     "axpy": lambda d, s, b: d.axpy(b, b, alpha=1.0, dtype="float32", stream=s),
     "scale": lambda d, s, b: d.scale(b, alpha=1.0, dtype="float32", stream=s),
+    "launch": lambda d, s, b: cast("Any", d).launch(lambda view: view.fill(1), b, stream=s),
     "asum": lambda d, s, b: d.asum(b, dtype="float32", stream=s),
     "sumsq": lambda d, s, b: d.sumsq(b, dtype="float32", stream=s),
     "record": lambda _, s, __: s.record(),
     "wait": lambda _, s, __: s.wait(s.record()),
     "synchronize": lambda _, s, __: s.synchronize(),
 }
-QUEUED = ("copy_to_device", "copy_to_host", "copy_on_device", "fill", "axpy", "scale")
+QUEUED = ("copy_to_device", "copy_to_host", "copy_on_device", "fill", "axpy", "scale", "launch")
 KINDS: dict[str, type[Exception]] = {
     "alloc_host": HostMemoryError,
     "alloc_device": DeviceMemoryError,
@@ -286,6 +287,44 @@ class TestFailingDevice:
             device.fill(simulated.alloc_device(1), 0, stream=device.current_stream())
         with pytest.raises(DeviceMismatchError):
             device.fill(device.alloc_device(1), 0, stream=simulated.current_stream())
+
+    def test_kernels_run_behind_it(self, simulated: SimulatedDevice) -> None:
+        device = FailingDevice(simulated, fail={})
+        buffer, stream = device.alloc_device(4), device.current_stream()
+        device.launch(lambda view: view.fill(3), buffer, stream=stream)
+        stream.synchronize()
+        assert peek(buffer).tolist() == [3] * 4
+        with pytest.raises(NotImplementedDeviceError, match="runs no CUDA source"):
+            device.compile("", "")
+
+    def test_a_compiled_kernel_counts_and_fails_and_gets_the_buffers_behind(self) -> None:
+        launched: list[tuple[Any, ...]] = []
+
+        class Compiling(SimulatedDevice):
+            def compile(self, source: str, name: str) -> Any:
+                return lambda grid, block, args, *, stream: launched.append(
+                    (source, name, grid, block, args, stream)
+                )
+
+        with (
+            Compiling() as inner,
+            FailingDevice(inner, fail={"launch": 2}) as device,
+            device.make_stream() as stream,
+        ):
+            kernel, buffer = device.compile("source", "name"), device.alloc_device(4)
+            kernel((1,), (2,), (buffer, 7), stream=stream)
+            ((source, name, grid, block, (there, seven), on),) = launched
+            assert (source, name, grid, block, seven) == ("source", "name", (1,), (2,), 7)
+            assert (there.ptr, there.device, on.device) == (buffer.ptr, inner, inner)
+            with pytest.raises(DeviceError, match="launch failed: call 2"):
+                kernel((1,), (2,), (buffer, 7), stream=stream)
+            assert len(launched) == 1
+            del launched[:], there, on
+
+    def test_only_a_simulated_device_runs_functions(self) -> None:
+        device = FailingDevice(CpuDevice(), fail={})
+        with pytest.raises(NotImplementedDeviceError, match="launch"):
+            device.launch(print, stream=cast("Any", None))
 
     def test_calls_are_counted_over_all_threads(self, simulated: SimulatedDevice) -> None:
         device = FailingDevice(simulated, fail={"alloc_host": 150})

@@ -65,7 +65,7 @@ class Bench:
     def fill(self, slot: Slot) -> None:
         """Open, fill and publish a slot of one part."""
         assert self.shape(slot) is not None
-        assert slot.data is not None
+        assert isinstance(slot.data, np.ndarray)
         slot.data[:] = slot.sequence
         assert self.schedule.part_done(slot)
         self.schedule.finish(slot)

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType, TracebackType
 
+    from hostcuda import HostKernel
+
 __all__ = [
     "BUILT",
     "BuildError",
     "clear_failure",
     "configure",
+    "give_kernel",
     "hold",
     "inject",
     "peek",
@@ -46,7 +49,13 @@ _library.fakecuda_stat.argtypes = [ctypes.c_char_p]
 _library.fakecuda_set.argtypes = [ctypes.c_char_p, ctypes.c_long]
 _library.fakecuda_inject.argtypes = [ctypes.c_char_p]
 _library.fakecuda_hold_stream.argtypes = [ctypes.c_void_p, ctypes.c_int]
+_library.fakecuda_give_kernel.argtypes = [
+    *(ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
+]
 _library.fakecuda_peek.argtypes = [ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_size_t]
+
+
+_given: list[HostKernel] = []  # their libraries have to stay loaded
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -96,6 +105,25 @@ def inject(spec: str | None) -> None:
 def clear_failure() -> None:
     """Forget that a context is lost, which no real device does."""
     _library.fakecuda_clear_sticky()
+
+
+def give_kernel(kernel: HostKernel) -> None:
+    """Let a kernel run from now on: on the host, when a stream comes to it.
+
+    What is compiled and loaded as that kernel is not looked at; CUDA's compiler has made it, if the
+    caller wants it made. Its memory is the device's, and every pointer counts, for races, as a use
+    of all that is allocated behind it. All other kernels are refused as before.
+
+    Args:
+        kernel: Its build for the host, by ``hostcuda``; kept for good.
+    """
+    num = len(kernel.sizes)
+    sizes = (ctypes.c_size_t * num)(*kernel.sizes)
+    if _library.fakecuda_give_kernel(
+        kernel.name.encode(), kernel.address, num, sizes, kernel.kinds.encode()
+    ):
+        raise ValueError(f"{kernel.name}: more or larger parameters than the fake device takes")
+    _given.append(kernel)
 
 
 def stat(name: str) -> int:

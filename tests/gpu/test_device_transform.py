@@ -1,0 +1,127 @@
+"""The transformation by the kernel itself: on a GPU, or from its source on the fake device."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import cupy
+import numpy as np
+import pytest
+
+import prefetch
+from memory import DeviceError, Head
+from memory.testing import hold
+from prefetch._device_kernel import SOURCE, kernel_name
+from prefetch.testing import encode_image, write_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUM = 24
+DTYPES = ["float32", "float16", "uint8"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let the fake device run the kernels; a GPU does."""
+    try:
+        import fakecuda  # noqa: PLC0415 - there is none on a machine with a GPU
+    except ImportError:
+        return
+    import hostcuda  # noqa: PLC0415 - as above
+
+    names = [kernel_name(np.dtype(dtype)) for dtype in DTYPES]
+    built = hostcuda.build(SOURCE, *names, folder=tmp_path_factory.mktemp("kernels"))
+    for kernel in built.values():
+        fakecuda.give_kernel(kernel)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(3)
+    images = (rng.integers(0, 256, (3, 20, 30), np.uint8) for _ in range(NUM))
+    records = [(b"%08d" % i, encode_image(image, label=i)) for i, image in enumerate(images)]
+    return write_database(tmp_path_factory.mktemp("noise") / "db", records)
+
+
+def options(source: Path, where: str, **transform: Any) -> dict[str, Any]:
+    chosen = {"crop_size": 17, "mirror": True, **transform, "where": where}
+    return {"source": source, "batch_size": 4, "threads": 2, "prefetch": 2, "transform": chosen}
+
+
+def test_nvrtc_compiles_the_source_to_the_machines_code() -> None:
+    image, _ = cupy.cuda.compiler.compile_using_nvrtc(SOURCE, arch="90")
+    assert image[:4] == b"\x7fELF"
+    for dtype in DTYPES:
+        assert kernel_name(np.dtype(dtype)).encode() in image
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_kernel_makes_the_hosts_bytes(source: Path, cuda: Any, dtype: str, layout: str) -> None:
+    transform: dict[str, Any] = {"dtype": dtype, "layout": layout, "channels": "rgb"}
+    if dtype != "uint8":
+        transform |= {"mean_value": [104.0, 117.0, 123.0], "scale": [0.017, 0.5, 1 / 3]}
+    made = []
+    for where in ("host", "device"):
+        with prefetch.open(options(source, where, **transform), device=cuda) as feed:
+            made.append([batch.data.numpy().tobytes() for batch in feed])
+    assert made[0] == made[1]
+
+
+def test_auto_takes_it_and_the_batch_is_on_the_device(
+    source: Path, cuda: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO, logger="prefetch"),
+        prefetch.open(options(source, "auto", scale=0.5), device=cuda) as feed,
+    ):
+        batch = next(iter(feed))
+        assert batch.data.data.head is Head.HEAD_AT_GPU
+        del batch
+    assert "transform.where: auto resolved to device (raw uint8 records" in caplog.text
+
+
+@pytest.mark.fake_only
+def test_no_batch_is_torn_by_slow_copies_and_a_consumer_that_is_held(
+    source: Path, cuda: Any, fake: Any
+) -> None:
+    fake.configure(jitter_us=300, poison_dst=1)
+    with prefetch.open(options(source, "host", scale=0.5), device="cpu") as feed:
+        expected = [batch.data.numpy().tobytes() for batch in feed]
+    with (
+        prefetch.open(options(source, "device", scale=0.5), device=cuda) as feed,
+        cuda.make_stream("consumer") as stream,
+        cuda.use_stream(stream),
+    ):
+        found = []
+        iterator = iter(feed)
+        with hold(stream):
+            for _ in range(3):
+                batch = next(iterator)
+                host = cuda.alloc_host(batch.data.nbytes).array
+                cuda.copy_to_host(host, batch.data.gpu_data(), stream=stream)
+                found.append(host)
+                del batch
+        for batch in iterator:
+            host = cuda.alloc_host(batch.data.nbytes).array
+            cuda.copy_to_host(host, batch.data.gpu_data(), stream=stream)
+            found.append(host)
+            del batch
+        stream.synchronize()
+    assert [host.tobytes() for host in found] == expected
+
+
+@pytest.mark.fake_only
+def test_a_launch_that_is_refused_is_the_error_of_its_batch(
+    source: Path, cuda: Any, fake: Any
+) -> None:
+    chosen = {**options(source, "device", scale=0.5), "threads": 1}
+    with prefetch.open(chosen, device=cuda) as feed:
+        fake.inject("cuLaunchKernel@2=1")
+        iterator = iter(feed)
+        assert next(iterator).number == 0
+        with pytest.raises(DeviceError, match="ringfeed_transform_float32"):
+            next(iterator)
+        assert feed.closed

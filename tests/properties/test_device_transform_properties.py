@@ -1,0 +1,145 @@
+"""The device's way against the host's: the same bytes, the same labels, the same verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import cv2
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory import open_device
+from prefetch._datum import encode_datum
+from prefetch._device_transform import DeviceTransform
+from prefetch._faults import Fault
+from prefetch._lease import Lease
+from prefetch._stager import RecordStager
+from prefetch._staging import StagedMemory
+from prefetch._transform import RecordTransformer, Transform
+
+if TYPE_CHECKING:
+    from memory import Device, Event
+
+DTYPES = tuple(np.dtype(name) for name in ("float32", "float16", "uint8"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """The records of a batch, good and bad, and what is to be done to them."""
+
+    values: tuple[bytes, ...]
+    words: np.ndarray[Any, np.dtype[np.uint32]]
+    transform: Transform
+    split: int
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    channels = draw(st.integers(1, 4))
+    crop_size = draw(st.integers(0, 6))
+    dtype = draw(st.sampled_from(DTYPES))
+    sides = st.integers(max(1, crop_size), crop_size + 12)
+    shape = (channels, draw(sides), draw(sides))
+    means = "none" if dtype == np.uint8 else draw(st.sampled_from(["none", "one", "each", "image"]))
+    num_means = {"one": 1, "each": channels}.get(means, 0)
+    num_scales = 0 if dtype == np.uint8 else draw(st.sampled_from([0, 1, channels]))
+    forced = draw(st.sampled_from(["none", "none", "force_color", "force_gray"]))
+    transform = Transform(
+        train=draw(st.booleans()),
+        crop_size=crop_size,
+        mirror=draw(st.booleans()),
+        mean_value=tuple(rng.normal(scale=100, size=num_means).tolist()),
+        mean_image=rng.random(shape, np.float32) * 255 if means == "image" else None,
+        scale=tuple(rng.normal(size=num_scales).tolist()) or (1.0,),
+        force_color=forced == "force_color",
+        force_gray=forced == "force_gray",
+        channels=draw(st.sampled_from(["stored", "rgb", "bgr"])),
+        layout=draw(st.sampled_from(["nchw", "nhwc"])),
+        dtype=dtype,
+        modulo=draw(st.booleans()),
+    )
+    num = draw(st.integers(1, 6))
+    odd = [draw(st.integers(0, 3)) == 0 for _ in range(num)]
+    values = tuple(draw(records(shape, crop_size, rng, is_odd=is_odd)) for is_odd in odd)
+    words = rng.integers(0, 2**32, (num, 3), dtype=np.uint32)
+    return Case(values, words, transform, draw(st.integers(0, num)))
+
+
+@st.composite
+def records(
+    draw: st.DrawFn,
+    shape: tuple[int, int, int],
+    crop_size: int,
+    rng: np.random.Generator,
+    *,
+    is_odd: bool,
+) -> bytes:
+    """Draw a record, of another size or channels if it is odd; damaged now and then."""
+    channels, height, width = shape
+    if is_odd:
+        sides = st.integers(max(1, crop_size - 1), crop_size + 12)
+        channels, height, width = draw(st.integers(1, 4)), draw(sides), draw(sides)
+    num = channels * height * width
+    sizes = encode_datum(channels=channels, height=height, width=width)
+    kinds = ["bytes", "bytes", "bytes", "floats"] + ["png", "jpg"] * (channels in (1, 3))
+    match draw(st.sampled_from(kinds)):
+        case "floats":
+            floats = rng.normal(scale=200, size=num).astype(np.float32)
+            value = sizes + encode_datum(floats=floats, label=draw(st.integers(-9, 9)))
+        case "bytes":
+            value = sizes + encode_datum(data=rng.bytes(num), label=draw(st.integers(-9, 9)))
+        case kind:
+            pixels = rng.integers(0, 256, (height, width, channels), np.uint8)
+            image = cv2.imencode(f".{kind}", pixels)[1].tobytes()
+            value = encode_datum(data=image, encoded=True, label=3)
+    if draw(st.integers(0, 7)) == 0:
+        value = value[: draw(st.integers(0, len(value)))]
+    return value
+
+
+@settings(max_examples=300)
+@given(case=cases())
+def test_the_device_makes_the_hosts_bytes_and_the_host_finds_the_same_faults(
+    case: Case,
+) -> None:
+    with open_device("simulated") as device:
+        compare(case, device)
+
+
+def compare(case: Case, device: Device) -> None:
+    values = [memoryview(value) for value in case.values]
+    host = RecordTransformer(case.transform)
+    device_transform = DeviceTransform(case.transform, device)
+    stager = RecordStager(device_transform)
+    shape, place = host.sample_shape(values[:1]), stager.sample_shape(values[:1])
+    if isinstance(shape, Fault) or isinstance(place, Fault):
+        assert shape == place
+        return
+    expected = np.zeros((len(values), *shape), case.transform.dtype)
+    labels = np.zeros((2, len(values)), np.int64)
+    faults = host.fill(values, case.words, expected, labels[0])
+
+    memory = StagedMemory(device, device_transform)
+    lease = Lease(cast("Any", None))
+    blob, rows = memory.bind((len(values), *place), case.transform.dtype, lease, most_rows=7)
+    assert blob.shape == expected.shape
+    found = []
+    for part in (slice(0, case.split), slice(case.split, len(values))):
+        if part.stop > part.start:
+            begin = part.start
+            for fault in stager.fill(values[part], case.words[part], rows[part], labels[1][part]):
+                moved = Fault(fault.position + begin, fault.reason, fault.numbers, fault.detail)
+                found.append(moved)
+    assert found == sorted(faults, key=lambda fault: fault.position)
+
+    events: list[Event] = []
+    with device.make_stream() as stream:
+        memory.push(blob, lease, stream, events)
+        assert len(events) == 1
+        actual = blob.numpy()
+    good = [row for row in range(len(values)) if row not in {fault.position for fault in faults}]
+    assert actual[good].tobytes() == expected[good].tobytes()
+    assert labels[1][good].tolist() == labels[0][good].tolist()
