@@ -61,6 +61,8 @@ class Database:
             SourceError: The database is damaged, or was changed or truncated meanwhile.
             FeedClosedError: The database is closed meanwhile.
         """
+        if self._index is not None:
+            return self._index
         with self._index_lock:
             if self._index is None:
                 logger.info(

@@ -205,14 +205,14 @@ def hand_over(slot: Slot, stream: Stream | None = None) -> Batch:
     Raises:
         DeviceError: The consumer's stream takes no more work; the slot is as it was.
     """
-    planned, lease, blob = slot.planned, slot.lease, slot.data_blob
+    planned, lease = slot.planned, slot.lease
     assert planned is not None
     assert lease is not None
-    assert blob is not None
     assert slot.indices is not None
+    data, labels = slot.blobs()
     batch = Batch(
-        blob,
-        slot.label_blob,
+        data,
+        labels,
         lease=lease,
         epoch=planned.epoch,
         number=planned.number,

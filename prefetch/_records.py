@@ -171,20 +171,22 @@ class RecordReader:
         """Return records that are found when they are used, without a Python object for each.
 
         Args:
-            records: As for `fetch`.
+            records: As for `fetch`; that there are such records shows at their use.
 
         Returns:
             The records; None where they are to be fetched, for they are in several databases or in
             one that is not mapped.
 
         Raises:
-            IndexError: There is no such record.
             FeedClosedError: The source is closed.
         """
-        numbers, places = self._sequence.locate_all(records)
-        if len(self._databases) > 1 and (numbers != numbers[0]).any():
-            return None
-        database = self._databases[int(numbers[0])]
+        if len(self._databases) == 1:
+            database, places = self._databases[0], self._sequence.places_in_first(records)
+        else:
+            numbers, places = self._sequence.locate_all(records)
+            database = self._databases[int(numbers[0])]
+            if (numbers != numbers[0]).any():
+                return None
         return MappedRecords(database, places) if database.is_mapped else None
 
 

@@ -54,6 +54,10 @@ class RecordSequence:
         end = self._ends[database]
         return database, place - end + self.sizes[database], min(end, self.stop) - place
 
+    def places_in_first(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return each record's place, (n,) int64, if all are in the first database; unchecked."""
+        return records + self.start if self.start else records
+
     def locate_all(
         self, records: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -64,7 +68,7 @@ class RecordSequence:
         """
         if records.size and not 0 <= records.min() <= records.max() < self.num_records:
             raise IndexError(f"there are {self.num_records} records; asked for {records}")
-        places = records + self.start if self.start else records
+        places = self.places_in_first(records)
         if len(self.sizes) == 1:
             return np.zeros(len(records), np.int64), places
         databases = np.searchsorted(self._firsts, places, "right") - 1

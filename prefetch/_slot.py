@@ -11,6 +11,8 @@ import enum
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memory import Blob
 from prefetch._lease import DeviceHold, Lease, LeaseEnd, export_array
 from prefetch._staging import StagedMemory
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from queue import SimpleQueue
 
-    import numpy as np
     import numpy.typing as npt
 
     from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
@@ -73,8 +74,10 @@ class _Memory:
 
     def bind(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], lease: Lease, *, most_rows: int
-    ) -> tuple[Blob, npt.NDArray[Any]]:
+    ) -> tuple[Blob | None, npt.NDArray[Any]]:
         """Return a Blob over this memory that holds ``lease``, and its writable host array.
+
+        Where there is no device memory there is no Blob yet: `Slot.blobs` makes it.
 
         ``ends`` are the same bytes without the lease: a copy between them in flight is no use of
         the batch, which its consumer may have dropped; the slot waits for its event by itself.
@@ -91,7 +94,7 @@ class _Memory:
             self._address = host.array.__array_interface__["data"][0]
         array = export_array(host, lease, address=self._address, shape=shape, dtype=dtype)
         if not self._device.has_device_memory:
-            return Blob.over(array, device=self._device), array
+            return None, array
         blob = Blob(shape, dtype=dtype, device=self._device)
         block = self._device_buffer
         if block is None or block.nbytes < nbytes:
@@ -259,6 +262,20 @@ class Slot:
             self.label_blob, self.labels = self._label_memory.bind(
                 (self.size,), label_dtype, self.lease, most_rows=most_rows
             )
+
+    def blobs(self) -> tuple[Blob, Blob | None]:
+        """Return the complete batch's data and labels.
+
+        Where the device has no memory of its own they are made here, on the consumer's thread: the
+        reader is in the next batch's kernel meanwhile, and needs no GIL.
+        """
+        data, labels = self.data_blob, self.label_blob
+        if data is None:
+            assert isinstance(self.data, np.ndarray)
+            data = Blob.over(self.data, device=self.device)
+            if self.labels is not None:
+                labels = Blob.over(self.labels, device=self.device)
+        return data, labels
 
     def fail(self, position: int, error: BaseException) -> None:
         """Note what went wrong at a position; the first in the batch's order is kept."""
