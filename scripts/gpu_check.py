@@ -388,22 +388,27 @@ def check_torch_loader(bench: Bench) -> Outcome:
     )
 
 
-TRANSFORMS: Final[dict[str, dict[str, Any]]] = {
-    "float32": {"scale": 1 / 255, "mean_value": (104.0, 117.0, 123.0)},
-    "float32, crop and mirror": {
-        "scale": (0.017, 0.018, 0.019),
-        "mean_value": (104.0, 117.0, 123.0),
-        "crop_size": 227,
-        "mirror": True,
-    },
-    "float16, crop, nhwc, rgb": {
-        "dtype": "float16",
-        "scale": 0.017,
-        "crop_size": 200,
-        "layout": "nhwc",
-        "channels": "rgb",
-    },
-}
+WHOLE: Final[dict[str, Any]] = {"scale": 1 / 255, "mean_value": (104.0, 117.0, 123.0)}
+
+
+def _transforms() -> dict[str, dict[str, Any]]:
+    """Return transformations to compare, by their names; crops are 227 and 200 of 256."""
+    return {
+        "float32": WHOLE,
+        "float32, crop and mirror": {
+            "scale": (0.017, 0.018, 0.019),
+            "mean_value": (104.0, 117.0, 123.0),
+            "crop_size": SHAPE[1] * 227 // 256,
+            "mirror": True,
+        },
+        "float16, crop, nhwc, rgb": {
+            "dtype": "float16",
+            "scale": 0.017,
+            "crop_size": SHAPE[1] * 200 // 256,
+            "layout": "nhwc",
+            "channels": "rgb",
+        },
+    }
 
 
 def check_transform(bench: Bench) -> Outcome:
@@ -411,7 +416,7 @@ def check_transform(bench: Bench) -> Outcome:
     wrong = []
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
         noise = _write_noise(Path(folder) / "lmdb")
-        for name, transform in TRANSFORMS.items():
+        for name, transform in _transforms().items():
             made = []
             for where in ("host", "device"):
                 with _transforming(bench, transform, where, source=noise) as feed:
@@ -421,12 +426,12 @@ def check_transform(bench: Bench) -> Outcome:
                 wrong.append(name)
     if wrong:
         return Outcome("device transform", "wrong", f"DIFFERENT BYTES: {'; '.join(wrong)}")
-    same = f"the same bytes in {len(TRANSFORMS)} configurations"
+    same = f"the same bytes in {len(_transforms())} configurations"
     if bench.on_fake:
         return Outcome("device transform", "right", same)
     rates = {}
     for where in ("host", "device"):
-        with _transforming(bench, TRANSFORMS["float32"], where) as feed:
+        with _transforming(bench, WHOLE, where) as feed:
             endless = iter(feed)
 
             def run(count: int, batches: Iterator[Any] = endless) -> None:

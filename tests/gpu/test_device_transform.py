@@ -22,21 +22,6 @@ NUM = 24
 DTYPES = ["float32", "float16", "uint8"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let the fake device run the kernels; a GPU does."""
-    try:
-        import fakecuda  # noqa: PLC0415 - there is none on a machine with a GPU
-    except ImportError:
-        return
-    import hostcuda  # noqa: PLC0415 - as above
-
-    names = [kernel_name(np.dtype(dtype)) for dtype in DTYPES]
-    built = hostcuda.build(SOURCE, *names, folder=tmp_path_factory.mktemp("kernels"))
-    for kernel in built.values():
-        fakecuda.give_kernel(kernel)
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(3)

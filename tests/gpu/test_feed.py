@@ -260,11 +260,13 @@ def test_a_ring_that_the_device_cannot_hold_is_refused_before_anything_is_alloca
     fake.configure(mem=16 << 20)
     device = open_checked()
     batch_bytes = 60 * (3 * 8 * 8 * 4 + 8)
+    where = {"where": "host"}
+    options = {"source": source, "batch_size": 64, "prefetch": 399, "transform": where}
     with pytest.raises(
         prefetch.RingTooLargeError,
         match=f"{400 * batch_bytes} bytes .*cuda:0 has {16 << 20} bytes.*batch_size or prefetch",
     ):
-        prefetch.open({"source": source, "batch_size": 64, "prefetch": 399}, device=device)
+        prefetch.open(options, device=device)
     assert device.memory_info().peak_bytes == 0
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.fake_only
 
-BYTES = ("torn batches", "held stream", "memory")
+BYTES = ("torn batches", "held stream", "memory", "device transform")
 
 
 @pytest.fixture
