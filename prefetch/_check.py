@@ -84,7 +84,8 @@ def check_config(config: FeedConfig) -> CheckReport:
         with contextlib.suppress(LabelsNotProducedError):
             label_dtype = str(batch.label.dtype)
         # Not the feed's own estimate, which its first record may have been too bad for.
-        ring = feed._prefetcher.assembly.ring_memory(batch.data.shape[1:])  # noqa: SLF001
+        assembly = feed._prefetcher.assembly  # noqa: SLF001 - what stats() tells, by batch
+        ring = assembly.expected_memory or assembly.ring_memory(batch.data.shape[1:])
         return CheckReport(
             sources=tuple(str(source) for source in config.source),
             num_records=feed.num_records,

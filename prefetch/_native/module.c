@@ -189,9 +189,9 @@ static PyObject *fill_records(PyObject *module, PyObject *const *arguments,
             PyObject *outcomes = fill_held_part(&held, arguments[9]);
             PyObject *keys = outcomes == NULL ? NULL : gather_keys(&index);
             if (keys != NULL)
-                result = Py_BuildValue("(nOO)", (Py_ssize_t)-1, outcomes, keys);
-            Py_XDECREF(outcomes);
-            Py_XDECREF(keys);
+                result = Py_BuildValue("(nNN)", (Py_ssize_t)-1, outcomes, keys);
+            else
+                Py_XDECREF(outcomes);
         }
     }
     give_back_part(&held);

@@ -286,6 +286,29 @@ def test_closing_with_kernels_in_flight_neither_hangs_nor_tears(source: Path) ->
         del kept
 
 
+def test_a_closed_feed_keeps_the_memory_that_a_consumers_stream_may_still_read(
+    source: Path,
+) -> None:
+    with (
+        open_device("simulated") as device,
+        device.make_stream("consumer") as stream,
+        device.use_stream(stream),
+    ):
+        feed = prefetch.open(options(source), device=device)
+        batch = next(iter(feed))
+        out = np.zeros(batch.data.nbytes, np.uint8)
+        with hold(stream):
+            handed = batch.data.gpu_data()
+            # A kernel knows an address only, and keeps nothing alive.
+            bare = DeviceBuffer(handed.ptr, handed.nbytes, device=device)
+            device.copy_to_host(out, bare, stream=stream)
+            del batch, handed
+            feed.close()
+            del feed
+        stream.synchronize()
+        assert (out.view(np.float32).reshape(4, -1).T == 0.5 * np.arange(4)).all()
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_batches_dropped_while_their_kernels_are_in_flight_are_not_held(
     source: Path, threads: int
@@ -391,5 +414,7 @@ def test_memory_does_not_grow_over_epochs(source: Path) -> None:
             assert take_all(feed) == (list(range(NUM)), None)
             stats = feed.stats()
             assert stats.slots == 3
-            assert stats.host_bytes <= 3 * (staged_bytes + label_bytes)
-            assert stats.device_bytes <= 3 * (staged_bytes + batch_bytes + label_bytes)
+            assert stats.ring_host_bytes == 3 * (staged_bytes + label_bytes)
+            assert stats.ring_device_bytes == 3 * (staged_bytes + batch_bytes + label_bytes)
+            assert stats.host_bytes <= stats.ring_host_bytes
+            assert stats.device_bytes <= stats.ring_device_bytes
