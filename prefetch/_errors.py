@@ -76,7 +76,11 @@ class ConfigError(PrefetchError, ValueError):
 
 
 class ConfigNotFoundError(ConfigError, FileNotFoundError):
-    """Raised for a configuration's or a network's file that is not there."""
+    """Raised for a configuration's or a network's file that is not there; one line of text."""
+
+    def __init__(self, origin: str, faults: tuple[ConfigFault, ...]) -> None:
+        super().__init__(origin, faults)
+        self.args = (f"{origin}: {'; '.join(map(str, faults))}",)
 
 
 class SourceError(PrefetchError):

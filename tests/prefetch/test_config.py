@@ -612,7 +612,7 @@ def test_what_is_no_configuration_file_is_refused_with_what_to_do(name: str, mes
 
 def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.yaml", tmp_path / "nowhere" / "a.yaml", "nowhere\0.yaml"):
-        with pytest.raises(ConfigNotFoundError, match=r"nowhere.*\n.*give a YAML file") as caught:
+        with pytest.raises(ConfigNotFoundError, match=r"nowhere.*: .*; give a YAML file") as caught:
             load_config(path)
         assert isinstance(caught.value, FileNotFoundError)
         assert isinstance(caught.value, ConfigError)

@@ -515,7 +515,7 @@ def test_all_faults_are_reported_at_once_in_the_order_of_the_file(net: Path) -> 
 
 def test_a_missing_file_is_a_file_not_found_error(net: Path) -> None:
     for path in (net, "net.prototxt\0"):
-        with pytest.raises(ConfigNotFoundError, match=r"net\.prototxt.*\n.*give the prototxt"):
+        with pytest.raises(ConfigNotFoundError, match=r"net\.prototxt.*: .*; give the prototxt"):
             read_data_layer(path)
     assert issubclass(ConfigNotFoundError, FileNotFoundError)
 
