@@ -62,7 +62,9 @@ class RecordSampler:
         self._chance = num_records * self._meta.leaf_pages / (num_drawn * self._meta.entries)
 
     def __iter__(self) -> Generator[SampledRecord, None, None]:
-        """Yield the records; whatever part of them was seen is a random sample too.
+        """Yield the records, in key order within each of several random parts of the leaves.
+
+        Only whole parts are a random sample: of one that was broken off, its first keys were seen.
 
         Raises:
             SourceError: The database is damaged, or was changed or truncated.

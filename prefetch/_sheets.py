@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,14 +57,13 @@ def record_sheet(
     """
     with closing(Database(Snapshot(path))) as database:
         total, heading = database.num_records, database.path
-        # About twice as many as needed, of which some are left out: their number varies.
+        # About twice as many as needed, since their number varies. They come in key order, some
+        # leaves at a time, so that those left out are drawn from all of them.
         with closing(iter(RecordSampler(database, 2 * num_records))) as records:
-            drawn = [
-                (order, _record_tile(key, value))
-                for order, key, value in islice(records, num_records)
-            ]
+            drawn = [(order, _record_tile(key, value)) for order, key, value in records]
         database.snapshot.check()
-    tiles = [tile for _, tile in sorted(drawn, key=lambda one: one[0])]
+    chosen = np.random.default_rng(0).permutation(len(drawn))[:num_records].tolist()
+    tiles = [tile for _, tile in sorted((drawn[place] for place in chosen), key=lambda one: one[0])]
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
     note = f"{which} of {total} records as stored{_colours(tiles, blue_first=blue_first)}"
     return contact_sheet(tiles, heading=heading, notes=[note], blue_first=blue_first)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from prefetch.cli._opening import check_folder
 from prefetch.cli._terminal import Patience, print_fields, print_json, shown_bytes
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def convert(
     """
     from prefetch import _convert as conversion  # noqa: PLC0415 - OpenCV is slow to import
 
+    check_folder(report)
     usual = database.absolute().with_name(f"{database.absolute().name}.unreadable.tsv")
     report = report or usual
     began = time.perf_counter()

@@ -71,8 +71,11 @@ def shown_bytes(nbytes: int) -> str:
 
 
 def shown_key(key: bytes) -> str:
-    """Return a key as text; bytes that are no UTF-8 are escaped."""
-    return key.decode("utf-8", "backslashreplace")
+    """Return a key as text; what is no UTF-8, or would steer a terminal, is escaped."""
+    text = key.decode("utf-8", "backslashreplace")
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 class Patience:

@@ -21,7 +21,7 @@ import prefetch.caffe
 from prefetch._config_schema import config_schema
 from prefetch.cli import _inspect as inspecting
 from prefetch.cli import main
-from prefetch.cli._terminal import Patience, listening, print_fields
+from prefetch.cli._terminal import Patience, listening, print_fields, shown_key
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 NETWORK = """
@@ -510,3 +510,8 @@ def test_listening_leaves_loggers_as_they_were() -> None:
         warnings.warn("odd", prefetch.PrefetchWarning, stacklevel=1)
     assert [("warning", "1 and two"), ("warning", "odd")] == told
     assert before == (logger.level, logger.propagate, list(logger.handlers))
+
+
+def test_a_key_that_would_steer_the_terminal_is_escaped() -> None:
+    assert shown_key(b"a\x1b[31m\n\xff") == r"a\x1b[31m\n\xff"
+    assert shown_key("größe 日".encode()) == "größe 日"

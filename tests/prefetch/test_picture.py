@@ -276,3 +276,22 @@ def test_a_feed_without_labels_is_drawn() -> None:
         (view,) = view_batches(load_config({"source": path, "labels": False}), 1)
     assert view.labels is None
     assert batch_sheet(view, notes=("a note",)).size
+
+
+def test_a_sheet_of_some_records_is_drawn_from_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(240, (3, 12, 12)))
+    shown: list[str] = []
+
+    def collect(tiles: list[Tile], **_: Any) -> NDArray[np.uint8]:
+        shown.extend(tile.caption for tile in tiles)
+        return np.zeros((1, 1, 3), np.uint8)
+
+    monkeypatch.setattr("prefetch._sheets.contact_sheet", collect)
+    record_sheet(source, num_records=60)
+    places = [int(caption) for caption in shown]
+    assert places == sorted(places)
+    assert len(places) > 40
+    assert min(places) < 24
+    assert max(places) >= 216
