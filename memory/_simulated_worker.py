@@ -234,8 +234,10 @@ class StreamWorker:
         with self._lock:
             self.stop_soon()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        # Without an identity it was not started, Ctrl-C came before, or ends as soon as it begins.
+        if thread is None or thread.ident is None or thread is threading.current_thread():
+            return
+        thread.join()
 
     def stop_soon(self) -> None:
         """Let the thread end after what is queued. Takes no lock and never waits.

@@ -70,12 +70,17 @@ def _sources(value: object) -> tuple[Path | lmdb.Environment, ...]:
     return tuple(item if isinstance(item, lmdb.Environment) else _path(item) for item in sources)
 
 
+_MOST_THREADS = 1024  # to start them takes seconds, in which Ctrl-C waits for each
+
+
 def _threads(value: object) -> int | Literal["auto"]:
     if value == "auto":
         return "auto"
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_THREADS:
         return value
-    raise ValueError(f"expected auto, or a number of threads of 1 or more; found {shown(value)}")
+    raise ValueError(
+        f"expected auto, or a number of threads from 1 to {_MOST_THREADS}; found {shown(value)}"
+    )
 
 
 def _device(value: object) -> Any:
@@ -139,7 +144,9 @@ OptionalPath = Annotated[
 Threads = Annotated[
     int | Literal["auto"],
     PlainValidator(_threads),
-    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}]}),
+    WithJsonSchema(
+        {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": _MOST_THREADS}]}
+    ),
 ]
 Device = Annotated[
     Any,

@@ -72,9 +72,13 @@ class Database:
                     self.snapshot.meta.leaf_pages,
                 )
                 begin = time.perf_counter()
-                self._index = RecordIndex.build(
-                    self.snapshot.file, self.snapshot.meta, progress=self._report
-                )
+                try:
+                    self._index = RecordIndex.build(
+                        self.snapshot.file, self.snapshot.meta, progress=self._report
+                    )
+                except CorruptDatabaseError:
+                    self.snapshot.check()  # pages that were written over look like damage
+                    raise
                 logger.info(
                     "%s: the index took %.3f s and takes %d bytes",
                     self.path,

@@ -17,6 +17,7 @@ from prefetch._errors import (
     FeedClosedError,
     PrefetchWarning,
     StaleIteratorError,
+    StateError,
 )
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ class Feed:
         """
         if self.closed:
             raise FeedClosedError("the feed is closed; open another one and load the state there")
+        if state is None:
+            raise StateError(("expected what state_dict() returned, found None",))
         prefetcher = self._start(state)
         try:
             prefetcher.consumer_stream = _adopted(self._stream, prefetcher)

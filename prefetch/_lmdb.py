@@ -112,11 +112,18 @@ def release(shared: SharedEnvironment) -> None:
 def _settle() -> None:
     """Drop what was released, unless another thread is about to."""
     # Whoever holds the lock comes here after letting go of it, so nothing stays in the queue.
-    while not _released.empty() and _lock.acquire(blocking=False):
+    held = [True]
+    while held[0] and not _released.empty():
+        held = []
         try:
-            _drop_released()
+            # Taken and noted in one call of C: Ctrl-C between the two would leave the lock held
+            # for good, and with it the whole process without a way to open a database.
+            held.extend(map(_lock.acquire, (False,)))
+            if held[0]:
+                _drop_released()
         finally:
-            _lock.release()
+            if held and held[0]:
+                _lock.release()
 
 
 def _drop_released() -> None:

@@ -205,6 +205,18 @@ class Prefetcher:
             self._schedule.over = True
             self._notify()
 
+    def reader_began(self) -> bool:
+        """Count a reader in; return whether it is to work at all.
+
+        Readers count themselves: Ctrl-C in the middle of a thread's start leaves it open whether
+        there will be one.
+        """
+        with self._lock:
+            if self._stopping:
+                return False
+            self._num_running += 1
+            return True
+
     def reader_ended(self) -> None:
         """Count a reader out; the last one gives back what all shared."""
         with self._lock:
@@ -371,7 +383,7 @@ class Prefetcher:
             self._wake_all()
 
     def _wake_all(self) -> None:
-        for _ in self._readers:
+        for _ in range(self.assembly.num_threads):
             self._ring.inbox.put(None)
 
     def _notify(self) -> None:
@@ -404,23 +416,17 @@ class Prefetcher:
             )
         if self._readers:
             return
-        with self._lock:
-            if self._readers or self._stopping:
-                return
-            self._readers = [
-                Reader(self, number, clock=self._clock)
-                for number in range(self.assembly.num_threads)
-            ]
-            self._num_running = len(self._readers)
-        started = 0
         try:
+            with self._lock:
+                if self._readers or self._stopping:
+                    return
+                self._readers = [
+                    Reader(self, number, clock=self._clock)
+                    for number in range(self.assembly.num_threads)
+                ]
             for reader in self._readers:
                 reader.start()
-                started += 1
         except BaseException:
-            with self._lock:
-                self._num_running -= len(self._readers) - started
-                del self._readers[started:]
             self.close()
             raise
 
@@ -453,7 +459,8 @@ class Prefetcher:
         with self._lock:
             self._notify()
         for reader in self._readers:
-            if reader is not threading.current_thread():
+            # One without an identity was not started, or will find the feed closed as it begins.
+            if reader.ident is not None and reader is not threading.current_thread():
                 reader.join()
         self._clean_up()
 

@@ -47,6 +47,9 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         """Work until the prefetcher has nothing more to do."""
+        if not self._prefetcher.reader_began():
+            self.doing = "ended"
+            return
         try:
             with ExitStack() as stack:
                 stream: Stream | None = None

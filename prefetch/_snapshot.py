@@ -24,6 +24,7 @@ import lmdb
 
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import (
+    CorruptDatabaseError,
     DatabaseChangedError,
     EmptyDatabaseError,
     FeedClosedError,
@@ -35,6 +36,7 @@ from prefetch._pages import TreePages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from prefetch._database_file import Meta
 
@@ -75,10 +77,14 @@ class Snapshot:
             undo.callback(self._transaction.abort)
             # Only a transaction that registered itself makes the table of readers count one.
             self._is_pinned = self.shared.environment.info()["num_readers"] > 0
-            _check_kind(self.file, self.meta)
+            try:
+                _check_kind(self.file, self.meta)
+            except CorruptDatabaseError:
+                self.check()  # pages that were written over look like damage
+                raise
             undo.pop_all()
         self._closed = False
-        self._uses: set[threading.Lock] = set()
+        self._uses: dict[int, AbstractContextManager[bool]] = {}
 
     @contextmanager
     def using(self) -> Iterator[None]:
@@ -87,17 +93,13 @@ class Snapshot:
         Raises:
             FeedClosedError: The snapshot is closed.
         """
-        # A lock for each use, and none for all: Ctrl-C anywhere in here leaves nothing locked, and
-        # a finalizer that closes waits for nobody who is not reading.
-        use = threading.Lock()
-        self._uses.add(use)
-        try:
-            with use:
-                if self._closed:
-                    raise FeedClosedError(f"{self.path}: the record source is closed")
-                yield
-        finally:
-            self._uses.discard(use)
+        # A lock for each thread, and none for all: a finalizer that closes waits for nobody who is
+        # not reading. Reentrant, since Ctrl-C between here and the block leaves the lock taken for
+        # as long as the traceback lives, and whoever handles it closes on this very thread.
+        with self._uses.setdefault(threading.get_ident(), threading.RLock()):
+            if self._closed:
+                raise FeedClosedError(f"{self.path}: the record source is closed")
+            yield
 
     def check(self) -> None:
         """Raise unless all that was read of the snapshot so far is intact; costs about 2 us.
@@ -125,7 +127,7 @@ class Snapshot:
         if self._closed:
             return
         self._closed = True
-        for use in list(self._uses):
+        for use in list(self._uses.values()):
             with use:  # whoever takes it later finds the snapshot closed
                 pass
         self._transaction.abort()

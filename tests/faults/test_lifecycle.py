@@ -325,3 +325,65 @@ def test_a_feed_refuses_to_be_copied_and_lives_on(
         with pytest.raises(TypeError, match="open another one"):
             duplicate(feed)
         assert next(iterator).number == 1
+
+
+@pytest.mark.parametrize("starts_before", [True, False])
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
+    source: Path, monkeypatch: pytest.MonkeyPatch, device: str, number: int, *, starts_before: bool
+) -> None:
+    """It may come before there is a thread, or when there is one that waits for work already."""
+    start = threading.Thread.start
+    calls = 0
+
+    def interrupted(thread: threading.Thread) -> None:
+        nonlocal calls
+        if threading.current_thread() is not threading.main_thread():
+            start(thread)  # a reader starts its stream's
+            return
+        calls += 1
+        if calls == number and not starts_before:
+            raise KeyboardInterrupt
+        start(thread)
+        if calls == number:
+            while feed._prefetcher._schedule.num_idle < number:
+                time.sleep(0.001)  # until the ring is full
+            raise KeyboardInterrupt
+
+    feed = prefetch.open({"source": source, "threads": 3}, device=device)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(feed))
+    assert feed.closed
+    feed.close()
+    deadline = time.monotonic() + DEADLINE_S
+    while _threads() and time.monotonic() < deadline:
+        time.sleep(0.001)  # one that began after the feed was closed ends by itself
+    assert _threads() == []
+    with prefetch.open({"source": source, "threads": 3}, device=device) as other:
+        assert sum(len(batch) for batch in other) == 200
+
+
+def test_ctrl_c_at_any_moment_of_opening_hangs_nothing(source: Path) -> None:
+    printed = _run(
+        """
+        import random, signal
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        draw = random.Random(5)
+        interrupted = 0
+        for _ in range(1500):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 2e-3))
+                prefetch.open({"source": SOURCE}).close()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except BaseException:
+                interrupted += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        os.write(1, f"{interrupted} interrupted".encode())
+        os._exit(0)  # what was interrupted in a finalizer warns, and is no part of this
+        """,
+        source,
+    )
+    assert int(printed.partition(" interrupted")[0].split()[-1]) > 100

@@ -259,9 +259,10 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
         ),
         ("batch_size", None, "expected an integer, found null"),
         ("prefetch", 0, "expected 1 or more, found 0"),
-        ("threads", 0, "expected auto, or a number of threads of 1 or more; found 0"),
-        ("threads", True, "expected auto, or a number of threads of 1 or more; found true (a b"),
-        ("threads", "all", "expected auto, or a number of threads of 1 or more; found 'all' (t"),
+        ("threads", 0, "expected auto, or a number of threads from 1 to 1024; found 0"),
+        ("threads", 1025, "expected auto, or a number of threads from 1 to 1024; found 1025"),
+        ("threads", True, "expected auto, or a number of threads from 1 to 1024; found true (a b"),
+        ("threads", "all", "expected auto, or a number of threads from 1 to 1024; found 'all' (t"),
         (
             "device",
             "cdua",

@@ -250,3 +250,12 @@ def test_a_closed_feed_gives_its_state_and_takes_none(source: Path) -> None:
     assert state["served"] == 4
     with pytest.raises(prefetch.FeedClosedError):
         feed.load_state_dict(state)
+
+
+def test_no_state_at_all_is_refused_and_the_feed_goes_on(source: Path) -> None:
+    """As from a checkpoint that has no such entry."""
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        next(iter(feed))
+        with pytest.raises(prefetch.StateError, match="found None"):
+            feed.load_state_dict(None)  # type: ignore[arg-type]
+        assert not feed.closed

@@ -214,6 +214,17 @@ def test_an_error_in_a_block_that_uses_the_snapshot_lets_it_close(folder: Path) 
     snapshot.close()
 
 
+def test_a_block_that_never_ends_on_a_thread_does_not_keep_that_thread_from_closing(
+    folder: Path,
+) -> None:
+    """Ctrl-C between the taking of the lock and the block leaves it as here."""
+    snapshot = Snapshot(folder)
+    block = snapshot.using()
+    block.__enter__()
+    snapshot.close()
+    block.__exit__(None, None, None)
+
+
 @pytest.fixture
 def unwritable() -> Iterator[Path]:
     """Give a database in a folder where nobody may write; pytest's own folders are private."""

@@ -486,3 +486,24 @@ source = RecordSource.open(sys.argv[1])
 records = source.walker().take(0, 3)
 """
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=60)
+
+
+def test_pages_that_a_writer_has_used_again_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_database(tmp_path / "db", fingerprinted_images(20))
+    with RecordSource.open(folder) as source:
+        snapshot = source._databases[0].snapshot
+
+        def check() -> None:
+            raise DatabaseChangedError(snapshot.path, snapshot_txn=1, last_txn=4)
+
+        def build(*_: object, **__: object) -> None:
+            raise CorruptDatabaseError(snapshot.path, "its leaves hold other numbers")
+
+        monkeypatch.setattr(RecordIndex, "build", build)
+        with pytest.raises(CorruptDatabaseError):
+            source._databases[0].index()
+        monkeypatch.setattr(snapshot, "check", check)
+        with pytest.raises(DatabaseChangedError):
+            source._databases[0].index()

@@ -202,6 +202,11 @@ class SteppedReader(Reader):
         self.idle = False
         self.over = False
 
+    @property
+    def ident(self) -> int:
+        """That of a thread that was started."""
+        return 1
+
     def can_step(self) -> bool:
         return not self.over and not (self.idle and self._prefetcher._ring.inbox.empty())
 
