@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 import pytest
 
 import prefetch
-from prefetch.testing import fingerprinted_images, write_database
+from prefetch._datum import encode_datum
+from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -259,3 +261,28 @@ def test_stats_count_what_was_served(source: Path) -> None:
 def test_a_feed_tells_its_state_in_its_repr(source: Path) -> None:
     with prefetch.open({"source": source, "threads": 1}) as feed:
         assert repr(feed).startswith("<Feed epoch=0 records=10 batches=0 ")
+
+
+@pytest.mark.parametrize(
+    ("side", "batch_size", "encoded", "threads"),
+    [(8, 64, False, 1), (64, 1024, False, 2), (8, 64, True, 4)],
+    ids=["small batches", "large batches", "encoded"],
+)
+def test_threads_auto_goes_by_what_the_readers_have_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    side: int,
+    batch_size: int,
+    threads: int,
+    *,
+    encoded: bool,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    image = np.zeros((3, side, side), np.uint8)
+    value = encode_image(image, label=0)
+    if encoded:
+        png = cv2.imencode(".png", image.transpose(1, 2, 0))[1].tobytes()
+        value = encode_datum(data=png, label=0, encoded=True)
+    source = write_database(tmp_path / "db", [(b"%d" % i, value) for i in range(3)])
+    with prefetch.open({"source": source, "batch_size": batch_size, "last_batch": "wrap"}) as feed:
+        assert feed.stats().threads == threads
