@@ -163,7 +163,7 @@ class FeedConfig(_Options):
     )
     threads: Threads = Field(
         default="auto",
-        description="Background reader threads, 1 or more; auto: as the records and cores need.",
+        description="Background reader threads, 1 to 1024; auto: as the records and cores need.",
     )
     device: Device = Field(
         default="auto",

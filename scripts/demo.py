@@ -145,7 +145,7 @@ def report(training: Training, accuracy: float, console: Console) -> None:
         "ring": f"{stats.mean_ready:.1f} of {stats.prefetch} batches ready on average "
         f"when the loop came for one",
         "device": f"{stats.device}, {training.pushed_bytes / 1e6:.1f} MB pushed in "
-        f"{stats.batches} batches by {stats.threads} reader thread{"s" * (stats.threads > 1)}"
+        f"{stats.batches} batches by {stats.threads} reader thread{'s' * (stats.threads > 1)}"
         if training.pushed_bytes
         else f"{stats.device}: it has no memory of its own, so nothing was pushed",
     }
