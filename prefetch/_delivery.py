@@ -58,6 +58,7 @@ class Delivery:
     Attributes:
         serving: Serial number of the batch served next.
         epoch: Epoch of the batch served last; after the end of an epoch, the next one.
+        num_ready: Batches that stand ready without a fault.
     """
 
     def __init__(
@@ -81,16 +82,12 @@ class Delivery:
         self._taken_from_epoch = False
         self.serving = 0
         self.epoch = order.first_epoch
+        self.num_ready = 0
 
     def add(self, slot: Slot) -> None:
         """Take in a complete or failed batch: -> READY."""
         slot.state = SlotState.READY
-        self._ready[slot.sequence] = slot
-
-    @property
-    def num_ready(self) -> int:
-        """Batches that stand ready without a fault."""
-        return sum(slot.failure is None for slot in self._ready.values())
+        self._put(slot)
 
     def claim(self, claim: Claim) -> None:
         """Make sure that the claim is the one being served, and has something to come.
@@ -117,14 +114,15 @@ class Delivery:
         Raises:
             BatchesHeldError: The consumer holds as many batches as it may.
         """
-        held = [slot for slot in self._ring.slots if slot.state is SlotState.LEASED]
-        if len(held) >= self._max_batches_held:
+        ring = self._ring
+        if ring.num_leased >= self._max_batches_held:
+            held = [slot for slot in ring.slots if slot.state is SlotState.LEASED]
             raise BatchesHeldError(
                 max_batches_held=self._max_batches_held,
                 batches=tuple(sorted(slot.leased_as for slot in held)),
             )
-        while len(self._ring.slots) < len(held) + self._prefetch:
-            self._ring.grow()
+        while len(ring.slots) < ring.num_leased + self._prefetch:
+            ring.grow()
 
     def take(self) -> Slot | None:
         """Take the next batch's slot: READY -> LEASED; None if it is not ready yet.
@@ -135,16 +133,17 @@ class Delivery:
         slot = self._ready.get(self.serving)
         if slot is None:
             return None
-        # Its bad records count even where it has failed: they may be why, and come before.
-        slot.news = self._bad_records.count(
-            bad for part in sorted(slot.bad) for bad in slot.bad.pop(part)
-        )
+        if slot.bad:
+            # They count even where the batch has failed: they may be why, and come before.
+            slot.news = self._bad_records.count(
+                bad for part in sorted(slot.bad) for bad in slot.bad.pop(part)
+            )
         if slot.failure is not None:
             raise slot.failure[1]
-        del self._ready[self.serving]
+        self._pop(self.serving)
         planned = slot.planned
         assert planned is not None
-        slot.state = SlotState.LEASED
+        self._ring.lease(slot)
         slot.leased_as = (planned.epoch, planned.number)
         self.serving += 1
         self.epoch = planned.epoch
@@ -154,13 +153,22 @@ class Delivery:
     def put_back(self, slot: Slot) -> None:
         """Undo the last `take`: LEASED -> READY; the consumer could not be given the batch."""
         self.serving -= 1
-        self.add(slot)
+        self._ring.unlease(slot)
+        self._put(slot)
 
     def abandon(self) -> None:
         """Drop everything that is ready."""
-        for slot in self._ready.values():
-            slot.give_back()
-        self._ready.clear()
+        for number in list(self._ready):
+            self._pop(number).give_back()
+
+    def _put(self, slot: Slot) -> None:
+        self._ready[slot.sequence] = slot
+        self.num_ready += slot.failure is None
+
+    def _pop(self, sequence: int) -> Slot:
+        slot = self._ready.pop(sequence)
+        self.num_ready -= slot.failure is None
+        return slot
 
     def _begin(self, claim: Claim) -> None:
         if claim.started:
@@ -188,7 +196,7 @@ class Delivery:
     def _skip_to(self, sequence: int) -> None:
         self.serving = sequence
         for number in [number for number in self._ready if number < sequence]:
-            self._ready.pop(number).give_back()
+            self._pop(number).give_back()
         self._schedule.skip_to(sequence)
 
 
@@ -209,10 +217,11 @@ def hand_over(slot: Slot, stream: Stream | None = None) -> Batch:
     assert planned is not None
     assert lease is not None
     assert slot.indices is not None
-    data, labels = slot.blobs()
+    data, labels = slot.contents()
     batch = Batch(
         data,
         labels,
+        device=slot.device,
         lease=lease,
         epoch=planned.epoch,
         number=planned.number,
@@ -225,6 +234,7 @@ def hand_over(slot: Slot, stream: Stream | None = None) -> Batch:
         slot.note_use(stream)
         for event in slot.events:
             stream.wait(event)
-    log(slot.news)
+    if slot.news:
+        log(slot.news)
     slot.forget()
     return batch

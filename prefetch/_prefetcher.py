@@ -121,11 +121,17 @@ class Prefetcher:
 
     # What readers call -------------------------------------------------------------------------
 
-    def next_job(self) -> Opening | Part | None:
-        """Return a reader's next piece of work, None when it is to end; blocks until there is."""
+    def next_job(self, busy_s: float = 0.0) -> Opening | Part | None:
+        """Return a reader's next piece of work, None when it is to end; blocks until there is.
+
+        Args:
+            busy_s: What the piece before took, in seconds.
+        """
         inbox = self._ring.inbox
         while True:
             with self._lock:
+                self._busy_s += busy_s
+                busy_s = 0.0
                 self._collect()
                 if self._stopping:
                     return None
@@ -224,11 +230,6 @@ class Prefetcher:
             self._notify()
         if self._stopping:
             self._clean_up()
-
-    def note_busy(self, seconds: float) -> None:
-        """Count the time that a reader spent on a piece of work."""
-        with self._lock:
-            self._busy_s += seconds
 
     def _publish(self, slot: Slot) -> None:
         if slot.discarded:
@@ -355,14 +356,14 @@ class Prefetcher:
             raise FeedClosedError("the feed is closed; open another one")
         self._delivery.claim(claim)
         self._collect()
+        num_ready = self._delivery.num_ready
         try:
             self._delivery.make_room()
+            slot = self._delivery.take()
         finally:
-            self._schedule.wake_idle()  # for the slots just collected, also if there is no room
-        num_ready = self._delivery.num_ready
-        slot = self._delivery.take()
+            # For the slots just collected, also if there is no room; and one batch fewer is ahead.
+            self._schedule.wake_idle()
         if slot is not None:
-            self._schedule.wake_idle()  # one batch fewer is ahead
             self._batches += 1
             self._samples += slot.size
             self._ready_sum += num_ready

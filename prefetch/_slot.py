@@ -77,7 +77,7 @@ class _Memory:
     ) -> tuple[Blob | None, npt.NDArray[Any]]:
         """Return a Blob over this memory that holds ``lease``, and its writable host array.
 
-        Where there is no device memory there is no Blob yet: `Slot.blobs` makes it.
+        Where there is no device memory there is no Blob: the batch makes one when it is asked.
 
         ``ends`` are the same bytes without the lease: a copy between them in flight is no use of
         the batch, which its consumer may have dropped; the slot waits for its event by itself.
@@ -263,19 +263,12 @@ class Slot:
                 (self.size,), label_dtype, self.lease, most_rows=most_rows
             )
 
-    def blobs(self) -> tuple[Blob, Blob | None]:
-        """Return the complete batch's data and labels.
-
-        Where the device has no memory of its own they are made here, on the consumer's thread: the
-        reader is in the next batch's kernel meanwhile, and needs no GIL.
-        """
-        data, labels = self.data_blob, self.label_blob
-        if data is None:
-            assert isinstance(self.data, np.ndarray)
-            data = Blob.over(self.data, device=self.device)
-            if self.labels is not None:
-                labels = Blob.over(self.labels, device=self.device)
-        return data, labels
+    def contents(self) -> tuple[Blob | npt.NDArray[Any], Blob | npt.NDArray[Any] | None]:
+        """Return the complete batch's data and labels: arrays where the host's is all there is."""
+        if self.data_blob is not None:
+            return self.data_blob, self.label_blob
+        assert isinstance(self.data, np.ndarray)
+        return self.data, self.labels
 
     def fail(self, position: int, error: BaseException) -> None:
         """Note what went wrong at a position; the first in the batch's order is kept."""
