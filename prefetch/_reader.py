@@ -32,8 +32,6 @@ class Reader(threading.Thread):
         prefetcher: Where the work comes from and goes to.
         number: Which of the readers this is, for the thread's name.
         clock: Seconds from some fixed point.
-
-    Attributes:
     """
 
     def __init__(self, prefetcher: Prefetcher, number: int, *, clock: Callable[[], float]) -> None:
