@@ -41,12 +41,14 @@ class MappedRecords:
 
     Attributes:
         database: As given.
+        is_raw: Whether the first is known to be raw and sound.
     """
 
-    __slots__ = ("_found", "_keys", "_places", "_result", "database")
+    __slots__ = ("_found", "_keys", "_places", "_result", "database", "is_raw")
 
     def __init__(self, database: Database, places: npt.NDArray[np.int64]) -> None:
         self.database = database
+        self.is_raw = False
         self._places = places
         self._found: tuple[Spans, Spans] | None = None
         self._keys: PackedKeys | None = None
@@ -77,9 +79,11 @@ class MappedRecords:
         Args:
             is_uint8: Whether it is for a batch of uint8.
         """
-        return _mapping(self.database).raw_shape(
+        shape = _mapping(self.database).raw_shape(
             self.database.index(), int(self._places[0]), is_uint8=is_uint8
         )
+        self.is_raw = shape is not None
+        return shape
 
     def fill(
         self,

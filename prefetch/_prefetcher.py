@@ -38,7 +38,7 @@ from prefetch._state import Position
 from prefetch._stats import FeedStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from memory import Stream
     from prefetch._assembly import Assembly
@@ -150,6 +150,16 @@ class Prefetcher:
                 self._schedule.num_idle -= 1
                 self._ring.accept(arrival)
 
+    def next_opening(self) -> Opening | None:
+        """Return another slot to open for a reader that has opened one; never waits."""
+        with self._lock:
+            return None if self._stopping else self._schedule.find_opening()
+
+    @property
+    def most_together(self) -> int:
+        """How many light batches a reader fills in one go."""
+        return self._schedule.most_together
+
     def plan_into(self, slot: Slot) -> None:
         """Plan the slot's batch and walk its records; by the one reader that opens a slot."""
         try:
@@ -177,20 +187,23 @@ class Prefetcher:
         with self._lock:
             return self._schedule.shaped(slot)
 
-    def part_done(self, part: Part, error: BaseException | None) -> bool:
-        """Count a finished part; return whether the caller is to upload the batch now."""
-        slot = part.slot
+    def parts_done(self, parts: Iterable[tuple[Part, BaseException | None]]) -> list[Slot]:
+        """Count finished parts, each with its error; return the batches the caller is to upload."""
+        to_upload = []
         with self._lock:
-            if error is not None:
-                slot.fail(part.start, error)
-            if not self._schedule.part_done(slot):
-                return False
-            slot.release_records()
-            if slot.failure is None and self.assembly.device.has_device_memory:
-                slot.state = SlotState.UPLOADING
-                return True
-            self._publish(slot)
-            return False
+            for part, error in parts:
+                slot = part.slot
+                if error is not None:
+                    slot.fail(part.start, error)
+                if not self._schedule.part_done(slot):
+                    continue
+                slot.release_records()
+                if slot.failure is None and self.assembly.device.has_device_memory:
+                    slot.state = SlotState.UPLOADING
+                    to_upload.append(slot)
+                else:
+                    self._publish(slot)
+        return to_upload
 
     def publish(self, slot: Slot, error: BaseException | None) -> None:
         """Publish a batch: its copies to the device are queued, or ``error`` is its end."""

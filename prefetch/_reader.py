@@ -82,13 +82,37 @@ class Reader(threading.Thread):
 
     def _work(self, job: Opening | Part, filler: Filler, stream: Stream | None) -> None:
         self._doing = job
-        part = self._open(job.slot, filler) if isinstance(job, Opening) else job
-        if part is None:
-            return
+        parts = self._open_some(job, filler) if isinstance(job, Opening) else [job]
+        if filler.fill_ahead(parts):
+            self._finish(parts, filler, stream)
+        else:
+            for part in parts:
+                self._finish([part], filler, stream)
+
+    def _finish(self, parts: list[Part], filler: Filler, stream: Stream | None) -> None:
+        # The errors are in no variable here: their tracebacks would keep themselves and the batches
+        # alive.
+        for slot in self._prefetcher.parts_done(
+            [(part, self._failure_of_filling(part, filler)) for part in parts]
+        ):
+            self._upload(slot, stream)
+
+    def _failure_of_filling(self, part: Part, filler: Filler) -> BaseException | None:
         self._doing = part
-        # The error is in no variable here: its traceback would keep itself and its batch alive.
-        if self._prefetcher.part_done(part, _failure_of(lambda: filler.fill(part))):
-            self._upload(part.slot, stream)
+        return _failure_of(lambda: filler.fill(part))
+
+    def _open_some(self, job: Opening, filler: Filler) -> list[Part]:
+        """Open a slot, and if its batch is light the next ones; return the first part of each."""
+        parts: list[Part] = []
+        opening: Opening | None = job
+        while opening is not None:
+            part = self._open(opening.slot, filler)
+            opening = None
+            if part is not None:
+                parts.append(part)
+                if part.slot.is_light and len(parts) < self._prefetcher.most_together:
+                    opening = self._prefetcher.next_opening()
+        return parts
 
     def _open(self, slot: Slot, filler: Filler) -> Part | None:
         """Plan a slot's batch and give it its memory; return its first part."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from prefetch._bad_records import BadRecord
     from prefetch._batch import PackedKeys
     from prefetch._device_transform import DeviceTransform
+    from prefetch._mapped_records import MappedRecords
     from prefetch._order import PlannedBatch
     from prefetch._source import Records
     from prefetch._staging import StagedRows
@@ -130,11 +131,15 @@ class Slot:
         leased_as: (epoch, number) of the batch that the consumer holds, while it does.
         planned: The batch that it holds or is being filled with.
         words: (N, 3) uint32 raw random words of that batch.
-        records: The batch's values where they were walked in order; None where readers fetch them.
+        records: The batch's values where they were walked in order, or its records where they have
+            been used already; None where readers fetch them.
         indices: (N,) int64 record indices as delivered (substitutes named).
         keys: The records' keys, packed, by part number.
         bad: The bad records that others stand in for, in order, by part number.
         news: Those of its bad records that are to be logged.
+        is_raw: Whether its first record is raw, and found in a mapping of the file.
+        is_light: Whether that is so and the batch is small, so that it is filled in less time than
+            a few hand-offs take.
         num_parts: Parts of the batch; 0 until the first record has fixed the shape.
         next_part: The next part to be handed to a reader.
         parts_done: Parts that readers have finished.
@@ -173,8 +178,10 @@ class Slot:
     def _reset(self) -> None:
         self.planned: PlannedBatch | None = None
         self.words: npt.NDArray[np.uint32] | None = None
-        self.records: Records | None = None
+        self.records: Records | MappedRecords | None = None
         self.indices: npt.NDArray[np.int64] | None = None
+        self.is_raw = False
+        self.is_light = False
         self.keys: dict[int, PackedKeys] = {}
         self.bad: dict[int, list[BadRecord]] = {}
         self.news: list[BadRecord] = []

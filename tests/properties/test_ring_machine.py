@@ -237,25 +237,50 @@ class SteppedReader(Reader):
             if job is None:
                 break
             yield
-            part = (yield from self._open_slowly(job, filler)) if isinstance(job, Opening) else job
-            if part is None:
-                continue
+            parts = (
+                (yield from self._open_some_slowly(job, filler))
+                if isinstance(job, Opening)
+                else [job]
+            )
             yield
-            failure: BaseException | None = None
-            try:
-                self._machine.meet_fault(part.slot.sequence, "filling", part.start)
-                filler.fill(part)
-            except BaseException as error:  # noqa: BLE001 - as Reader
-                failure = error
-            yield
-            if prefetcher.part_done(part, failure):
+            together = filler.fill_ahead(parts)
+            done: list[tuple[Part, BaseException | None]] = []
+            while parts:
+                done.append((parts[0], self._failure_of_slow_filling(parts.pop(0), filler)))
                 yield
-                self._upload(part.slot, stream)
-            del job, part, failure
+                if together and parts:
+                    continue
+                for slot in prefetcher.parts_done(done):
+                    yield
+                    self._upload(slot, stream)
+                done.clear()
+            del job
         if stream is not None:
             stream.close()
         self.over = True
         prefetcher.reader_ended()
+
+    def _failure_of_slow_filling(self, part: Part, filler: Filler) -> BaseException | None:
+        try:
+            self._machine.meet_fault(part.slot.sequence, "filling", part.start)
+            filler.fill(part)
+        except BaseException as error:  # noqa: BLE001 - as Reader
+            return error
+        return None
+
+    def _open_some_slowly(self, job: Opening, filler: Filler) -> Any:
+        """Do as `Reader._open_some` does, with others in between."""
+        parts: list[Part] = []
+        opening: Opening | None = job
+        while opening is not None:
+            part = yield from self._open_slowly(opening, filler)
+            opening = None
+            if part is not None:
+                parts.append(part)
+                if part.slot.is_light and len(parts) < self._prefetcher.most_together:
+                    yield
+                    opening = self._prefetcher.next_opening()
+        return parts
 
     def _open_slowly(self, job: Opening, filler: Filler) -> Any:
         """Do as `Reader._open` does, with others in between."""
