@@ -366,16 +366,21 @@ class RingMachine(RuleBasedStateMachine):
     @initialize(
         device=st.sampled_from(["cpu", "stepped"]),
         num_readers=st.integers(1, 3),
-        ahead=st.integers(1, 3),
+        ahead=st.sampled_from([1, 2, 3, 4, 5, 8]),
         most_held=st.integers(1, 4),
         batch_size=st.integers(1, 4),
         last_batch=st.sampled_from(["partial", "drop", "wrap"]),
         walks=st.booleans(),
+        light=st.sampled_from([True, True, False]),
     )
     def open(self, device: str, num_readers: int, **drawn: Any) -> None:
         self.device = SteppedDevice() if device == "stepped" else None
         self.num_readers = num_readers
         self.drawn = drawn
+        # Batches are filled several in one go, or in parts by several readers.
+        least_bytes = 2**20 if drawn["light"] else 0
+        self.weight = mock.patch("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", least_bytes)
+        self.weight.start()
         self.rng = random.Random(0)
         self.stamps = itertools.count(1)
         self.held: list[tuple[Any, npt.NDArray[Any], float]] = []
@@ -444,6 +449,8 @@ class RingMachine(RuleBasedStateMachine):
         assert 0 == len(self.prefetcher._delivery._ready)
 
     def teardown(self) -> None:
+        if hasattr(self, "weight"):
+            self.weight.stop()
         if not hasattr(self, "prefetcher"):
             return
         self.finish()
@@ -685,5 +692,5 @@ def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
         source = write_database(folder / "db", fingerprinted_images(NUM_RECORDS, SHAPE))
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=100, stateful_step_count=30, deadline=None)
+        Machine, settings=settings(max_examples=200, stateful_step_count=30, deadline=None)
     )
