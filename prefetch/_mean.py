@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from prefetch._errors import ConfigError, ConfigFault
+from prefetch._input_file import open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def load_mean(path: Path) -> NDArray[np.float32]:
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         try:
             values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         except ValueError as error:
@@ -72,7 +73,7 @@ def _load_blob(path: Path) -> NDArray[Any]:
 
     blob = BlobProto()
     try:
-        blob.ParseFromString(path.read_bytes())
+        blob.ParseFromString(read_regular(path))
     except DecodeError:
         _refuse(path, "the file is no BlobProto (.binaryproto), and does not end in .npy either")
     shape = tuple(blob.shape.dim)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from prefetch._convert._conversion import Report, convert
 from prefetch._convert._errors import (
+    ChangedInputError,
     ConversionError,
     InputError,
     NothingConvertedError,
     OptionsError,
+    ShapesDifferError,
     Unreadable,
     UnreadableImagesError,
 )
@@ -20,6 +22,7 @@ from prefetch._convert._inputs import Input, InputOptions, Kind, open_input
 from prefetch._convert._labels import LabelRule
 
 __all__ = [
+    "ChangedInputError",
     "ConversionError",
     "Input",
     "InputError",
@@ -29,6 +32,7 @@ __all__ = [
     "NothingConvertedError",
     "OptionsError",
     "Report",
+    "ShapesDifferError",
     "Treatment",
     "Unreadable",
     "UnreadableImagesError",

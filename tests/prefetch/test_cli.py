@@ -277,7 +277,7 @@ def test_show_draws_batches_and_reports_them(run: Run) -> None:
     picture = cv2.imread("b.png")
     assert picture is not None
     status, out, _ = run("show", "feed.yaml", "b.png")
-    assert (0, "b.png: 8 records in 1 of the feed's batches\n") == (status, out)
+    assert (0, "b.png: 8 records in 1 batch\n") == (status, out)
     again = cv2.imread("b.png")
     assert again is not None
     assert len(again) < len(picture)
@@ -327,13 +327,43 @@ def test_check_counts_device_memory_where_there_is_any(run: Run) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_check_lists_warnings_in_its_report(run: Run) -> None:
-    Path("one.yaml").write_text("source: data/lmdb\nprefetch: 1\n")
+    Path("one.yaml").write_text("source: data/lmdb\nprefetch: 1\nbatch_size: 8\n")
     (warning,) = report(run, "check", "one.yaml")["warnings"]
     assert "prefetch is 1" in warning
     status, out, err = run("check", "net.prototxt")
     assert (0, "") == (status, err)
     assert "rand_skip has no effect" in out
     assert "an endless stream" in out
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "words"),
+    [
+        ("partial", "an epoch is one batch, smaller"),
+        ("wrap", "a batch holds records several times"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_check_warns_of_batches_larger_than_the_database(
+    last_batch: str, words: str, run: Run
+) -> None:
+    Path("large.yaml").write_text(f"source: data/lmdb\nbatch_size: 21\nlast_batch: {last_batch}\n")
+    (warning,) = report(run, "check", "large.yaml")["warnings"]
+    assert f"batch_size is 21, more than the 20 records: {words}" in warning
+    Path("fits.yaml").write_text(f"source: data/lmdb\nbatch_size: 20\nlast_batch: {last_batch}\n")
+    assert [] == report(run, "check", "fits.yaml")["warnings"]
+    if last_batch == "partial":
+        assert "epoch          1 batch\n" in run("check", "fits.yaml")[1]
+
+
+@pytest.mark.usefixtures("folder")
+def test_verbose_check_says_what_was_chosen_and_lists_warnings_as_before(run: Run) -> None:
+    quiet = run("check", "feed.yaml")
+    assert "" == quiet[2]
+    status, out, err = run("-v", "check", "feed.yaml", "--json")
+    assert 0 == status
+    assert [] == json.loads(out)["warnings"]
+    assert "info: threads: auto resolved to" in err
 
 
 @pytest.mark.usefixtures("folder")

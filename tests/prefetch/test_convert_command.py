@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import cv2
@@ -180,21 +181,58 @@ def test_records_that_a_feed_needs_options_for_are_warned_of(
     assert "several sizes; a feed needs a crop_size" in err
 
 
+# One of the images takes until the test lets it go on.
+_SLOW = """
+    import sys
+    from prefetch._convert._images import ImageExamples
+    from prefetch.cli import main
+
+    read = ImageExamples.read
+
+    def read_slowly(self, index):
+        if index == 3:
+            print("now", flush=True)
+            sys.stdin.readline()
+        return read(self, index)
+
+    ImageExamples.read = read_slowly
+    sys.exit(main(["convert", "images", "list.txt", "db", "--threads", "1"]))
+"""
+
+
 def test_ctrl_c_exits_with_130_and_says_how_to_go_on(images: Path) -> None:
-    os.mkfifo(images / "stuck.png")
-    Path("list.txt").write_text("0.png 0\nstuck.png 1\n")
-    command = [sys.executable, "-m", "prefetch.cli", "convert", "images", "list.txt", "db"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        with (images / "stuck.png").open("wb"):  # waits until the conversion reads it
-            process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+    Path("list.txt").write_text("".join(f"{index % 4}.png 0\n" for index in range(100)))
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(_SLOW)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert "now\n" == process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate("go on\n", timeout=60)
     assert 130 == process.returncode, err
     assert "--resume goes on with it" in err
     assert "Traceback" not in err
     assert not Path("db").exists()
-    (images / "stuck.png").unlink()
-    (images / "stuck.png").write_bytes((images / "0.png").read_bytes())
     assert 0 == main(["convert", "images", "list.txt", "db", "--resume"])
+
+
+@pytest.mark.parametrize("kind", ["folders", "list"])
+def test_a_pipe_among_the_images_is_unreadable_and_no_hang(
+    kind: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(images / "pipe.png")
+    Path("list.txt").write_text("0.png 0\npipe.png 1\n")
+    if kind == "folders":
+        Path("classes").mkdir()
+        images.rename("classes/images")
+    inputs = ["images", "list.txt"] if kind == "list" else ["classes"]
+    assert 1 == main(["convert", *inputs, "db"])
+    assert "pipe.png: is a pipe (FIFO), and a regular file" in capsys.readouterr().err
+    assert 0 == main(["convert", *inputs, "db", "--resume", "--skip-unreadable"])
 
 
 def test_mean_writes_a_mean_file_and_the_channels_means(
