@@ -59,7 +59,9 @@ def _load_npy(path: Path) -> NDArray[Any]:
     with open_regular(path) as file:
         try:
             values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        except ValueError as error:
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
             _refuse(path, f"the file ends in .npy, but is no NumPy array: {error}")
     if values.dtype.kind not in "fiu":
         _refuse(path, f"expected a mean of numbers, found elements of type {values.dtype}")

@@ -15,6 +15,7 @@ from prefetch._convert._images import ImageExamples, Treatment
 from prefetch._convert._keys import is_shortened
 from prefetch._convert._labels import LabelRule
 from prefetch._convert._listing import Listing, find_classes, read_list
+from prefetch._counted import counted
 from prefetch._permutation import shuffled
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def open_input(paths: Sequence[Path], options: InputOptions, *, kind: Kind | Non
     kind = kind or kind_of(paths)
     least, most, words = _NUM_PATHS[kind]
     if not least <= len(paths) <= most:
-        raise OptionsError(f"expected {words} before DB, found {len(paths)} paths")
+        raise OptionsError(f"expected {words} before DB, found {counted(len(paths), 'path')}")
     _check_options(kind, options)
     if kind in (Kind.LIST, Kind.FOLDERS):
         return _open_images(kind, paths, options)

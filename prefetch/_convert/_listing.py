@@ -179,7 +179,7 @@ def _labelled(names: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
             return classes, []
         note = (
             f"the names of all class folders are integers, and so these are the labels, from "
-            f"{classes[0][1]} to {classes[-1][1]}; they do not count {len(names)} classes from 0"
+            f"{classes[0][1]} to {classes[-1][1]}, and no count from 0"
         )
         return classes, [note]
     note = (

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import logging
+import re
 import signal
 import sys
 import warnings
@@ -468,6 +469,76 @@ def test_a_path_that_yaml_could_take_for_something_else_is_a_path(run: Run) -> N
     run("from-prototxt", "odd.prototxt", "odd.yaml")
     with prefetch.open("odd.yaml") as feed:
         assert (Path(name).absolute(),) == feed.config.source
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_help_of_from_prototxt_speaks_of_networks_only(run: Run) -> None:
+    out = run("from-prototxt", "--help")[1]
+    assert "YAML file says" not in out
+    assert "[default: train]" in out
+
+
+# --- one of a thing --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_of_a_thing_is_called_as_such(run: Run) -> None:
+    write_database(Path("single"), fingerprinted_images(1))
+    Path("one.yaml").write_text("source: single\nbatch_size: 1\nprefetch: 2\n", encoding="utf-8")
+    Path("photos").mkdir()
+    cv2.imwrite("photos/a.png", np.zeros((2, 2, 3), np.uint8))
+    Path("list.txt").write_text("a.png 0\n")
+    Path("none.txt").write_text("b.png 0\n")
+    Path("classes/5/empty").mkdir(parents=True)
+    Path("classes/5/a.png").write_bytes(Path("photos/a.png").read_bytes())
+    Path("classes/5/note.txt").touch()
+    told = [
+        run("check", "one.yaml"),
+        run("inspect", "single"),
+        run("show", "one.yaml", "a.png"),
+        run("convert", "photos", "list.txt", "db"),
+        run("convert", "photos", "none.txt", "db2"),
+        run("convert", "photos", "none.txt", "db3", "--skip-unreadable"),
+        run("convert", "classes", "db4", "--encoded"),
+        run("mean", "single"),
+        run("convert", "photos/a.png", "a.png", "db5", "--from", "arrays"),
+    ]
+    text = "".join(out + err for _, out, err in told)
+    assert "epoch          1 batch\n" in text
+    assert "the only image cannot be read" in text
+    assert "1 file left out" in text
+    assert [] == re.findall(r"\b1 (?:\w+ )?\w+(?:es|[^s]s)\b", text)
+
+
+# --- for programs ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", "classes", "db", "--skip-unreadable", "--seed", "3"],
+        ["mean", "data/lmdb"],
+        ["inspect", "bad", "--show", "a.png"],
+        ["show", "net.prototxt", "a.png"],
+        ["check", "net.prototxt"],
+        ["bench", "net.prototxt", "--rounds", "1", "--batches", "1", "--consumer-ms", "0.1"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize("verbose", [[], ["-v"]], ids=["quiet", "verbose"])
+@pytest.mark.usefixtures("folder")
+def test_with_json_nothing_else_is_on_the_output(
+    arguments: list[str], verbose: list[str], run: Run
+) -> None:
+    write_database(Path("bad"), [(b"a", b"\xff")])
+    Path("classes/7").mkdir(parents=True)
+    cv2.imwrite("classes/7/a.png", np.zeros((2, 2, 3), np.uint8))
+    Path("classes/7/bad.png").touch()
+    status, out, err = run(*verbose, *arguments, "--json")
+    assert (1 if "bad" in arguments else 0) == status
+    assert isinstance(json.loads(out), dict)
+    if arguments[0] in {"convert", "show"}:
+        assert "warning: " in err
 
 
 # --- bench -----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import prefetch
 from prefetch._convert import (
     ConversionError,
     InputOptions,
+    LabelRule,
     NothingConvertedError,
     OptionsError,
     Report,
@@ -314,6 +315,10 @@ def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
         open_input([tmp_path / "x.npy"], InputOptions(shuffle=True))
     with pytest.raises(OptionsError, match=r"expected IMAGES\.npy and LABELS\.npy"):
         open_input([tmp_path / "x.npy"] * 3, InputOptions())
+    with pytest.raises(OptionsError, match="--labels caffe: it says what becomes of a list's text"):
+        open_input([tmp_path / "x.npy"], InputOptions(labels=LabelRule.CAFFE))
+    with pytest.raises(OptionsError, match="more than the 268435456 pixels"):
+        Treatment(resize_height=100_000, resize_width=100_000)
     (tmp_path / "notes").write_text("nothing of the kind")
     with pytest.raises(OptionsError, match="--from says what it is"):
         open_input([tmp_path / "notes"], InputOptions())
