@@ -7,7 +7,7 @@ import os
 import threading
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from prefetch._convert._errors import (
 from prefetch._convert._examples import Example
 from prefetch._convert._images import one_thread_a_call
 from prefetch._convert._resuming import check_unchanged, note_of
+from prefetch._counted import counted
 from prefetch._examine import Examiner
 
 if TYPE_CHECKING:
@@ -113,6 +114,16 @@ def convert(
             _store(draft, examples, todo, num_threads=num_threads, tally=tally, progress=progress)
         except ConversionError:
             raise  # which says what to do
+        except KeyboardInterrupt:
+            with suppress(ConversionError):
+                draft.commit()  # what waits for the next commit may have taken minutes
+            logger.warning(
+                "%s: %d of %s stored; --resume goes on with it",
+                draft.folder,
+                tally.num_stored,
+                counted(len(examples), "record"),
+            )
+            raise
         except BaseException:
             logger.warning("%s: what is stored so far; --resume goes on with it", draft.folder)
             raise

@@ -21,6 +21,7 @@ IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of names, in lower case, by which files in class folders are taken for images."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _OTHER_SEPARATOR = re.compile(r".*[^\t,;](\t|,|;)[+-]?[0-9]+\s*", re.ASCII | re.DOTALL)
 _SEVERAL = re.compile(r"[+-]?[0-9.]+(?:[,;][+-]?[0-9.]+)*", re.ASCII)  # or one
 _SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
@@ -94,6 +95,12 @@ def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> 
     """
     folder = _folder(root)
     content = read_file_or_pipe(path)
+    if content.startswith(_UTF_16_MARKS) and b"\0" in content:
+        raise InputError(
+            os.fspath(path.absolute()),
+            "is UTF-16, and names are compared byte by byte; write it as UTF-8, as with "
+            "iconv -f UTF-16 -t UTF-8",
+        )
     lines = content.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n").split(b"\n")
     entries, faults = [], []
     respelled = False
@@ -214,6 +221,11 @@ def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
     if not text:
         raise LabelError(f"the line ends in a space, behind {_shown(name)}")
     label = parse_label(text, rule)
+    if name.endswith((" ", "\t")) and not os.path.lexists(folder + name):
+        raise LabelError(
+            f"several spaces stand before the label, and all but the last belong to the name, "
+            f"{_shown(name)}: there is no such file; leave one space"
+        )
     if _ENDS_IN_NUMBER.fullmatch(name) and not os.path.lexists(folder + name):
         raise LabelError(
             f"there seem to be several labels: there is no file {_shown(name)}; {FLOATS_HINT}"

@@ -50,7 +50,7 @@ def inspect(
             callback=check_picture_name,
         ),
     ] = None,
-    images: Annotated[int, typer.Option(min=1, help="How many records to draw.")] = 48,
+    images: Annotated[int, typer.Option(min=1, max=4096, help="How many records to draw.")] = 48,
     channels: ChannelsOption = "bgr",
     as_json: JsonOption = False,
 ) -> None:

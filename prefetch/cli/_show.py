@@ -45,7 +45,7 @@ def show(
         ),
     ],
     *,
-    batches: Annotated[int, typer.Option(min=1, help="How many batches.")] = 1,
+    batches: Annotated[int, typer.Option(min=1, max=64, help="How many batches.")] = 1,
     channels: Annotated[
         Literal["auto", "bgr", "rgb"],
         typer.Option(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from prefetch._errors import PrefetchWarning
-from prefetch.cli._streams import tell
+from prefetch.cli._streams import printable, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ def _console(file: TextIO) -> Console:
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Print names and values in two columns; a name is empty where the one before it goes on."""
-    rows = list(fields)
+    rows = [(name, printable(value).replace("\n", "\\n")) for name, value in fields]
     if not sys.stdout.isatty():
         width = max(len(name) for name, _ in rows)
         sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -112,6 +113,20 @@ def test_skipped_images_are_counted_and_listed(
     assert Path("left-out.tsv").read_text().startswith(f"2\t{images}/2.png\t")
 
 
+def test_a_name_that_is_no_utf_8_or_would_steer_the_terminal_is_told_escaped(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("list.txt").write_bytes(b"0.png 0\nk\xf6ln.png 1\n\x1b[31m.png 2\n")
+    assert 1 == main(["convert", "images", "list.txt", "db"])
+    err = capsys.readouterr().err
+    assert r"/k\xf6ln.png: No such file" in err
+    assert r"/\x1b[31m.png: No such file" in err
+    name = "new\nline\x1b"
+    Path("list.txt").write_text("0.png 0\n")
+    assert 0 == main(["convert", "images", "list.txt", name])
+    assert r"database  new\nline\x1b" in capsys.readouterr().out
+
+
 def test_where_all_fail_the_count_and_the_first_are_told_and_nothing_is_left(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,7 +205,7 @@ _SLOW = """
     read = ImageExamples.read
 
     def read_slowly(self, index):
-        if index == 3:
+        if index == 20:
             print("now", flush=True)
             sys.stdin.readline()
         return read(self, index)
@@ -200,7 +215,9 @@ _SLOW = """
 """
 
 
-def test_ctrl_c_exits_with_130_and_says_how_to_go_on(images: Path) -> None:
+def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("list.txt").write_text("".join(f"{index % 4}.png 0\n" for index in range(100)))
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_SLOW)],
@@ -214,10 +231,15 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(images: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate("go on\n", timeout=60)
     assert 130 == process.returncode, err
-    assert "--resume goes on with it" in err
+    (num_stored,) = re.findall(r"db\.partial: (\d+) of 100 records stored; --resume goes on", err)
     assert "Traceback" not in err
     assert not Path("db").exists()
-    assert 0 == main(["convert", "images", "list.txt", "db", "--resume"])
+    capsys.readouterr()
+    assert 0 == main(["convert", "images", "list.txt", "db", "--resume", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    # Nothing that was done is done again, though it was too little for a commit.
+    assert (100, int(num_stored)) == (report["records"], report["records_resumed"])
+    assert int(num_stored) > 0
 
 
 @pytest.mark.parametrize("kind", ["folders", "list"])

@@ -51,6 +51,7 @@ def test_windows_line_ends_a_byte_order_mark_and_empty_lines_at_the_end_are_left
         ("a.jpg 1 2 3", "several labels"),
         ("a.jpg 0.5 3", "several labels"),
         ("a.jpg 3 ", "ends in a space"),
+        ("a.jpg  3", "several spaces stand before the label"),
         ("a.jpg " + "9" * 5000, "does not fit int32"),
         ("a.jpg -" + "9" * 5000, "does not fit int32"),
         ("a.jpg\t3", r"a tab stands before the label.*'a.jpg\\t3'.*sed 's/"),
@@ -74,6 +75,12 @@ def test_all_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
         entries(tmp_path, b"a x\nb 1\nc -2\n")
     assert ["line 1", "line 3"] == [fault.partition(":")[0] for fault in caught.value.faults]
     assert str(tmp_path / "list.txt") == caught.value.path
+
+
+def test_a_list_of_another_encoding_of_two_bytes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is UTF-16.*iconv"):
+        entries(tmp_path, "a.jpg 1\n".encode("utf-16"))
+    assert 1 == len(entries(tmp_path, b"\xff\xfe.jpg 1\n"))
 
 
 def test_an_empty_list_is_refused(tmp_path: Path) -> None:
