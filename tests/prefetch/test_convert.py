@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from prefetch._convert._examples import Example
+
 RNG = np.random.default_rng(0)
 
 
@@ -284,6 +286,22 @@ def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
     assert 0 < report.num_resumed < 18
     run(images, names, tmp_path / "at once")
     assert read(tmp_path / "at once") == read(tmp_path / "db")
+
+
+def test_all_cores_read_at_the_same_time(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_input([images, write_list(tmp_path, NAMES[:8])], InputOptions())
+    read_alone, together = opened.examples.read, threading.Barrier(4, timeout=60)
+
+    def read_together(index: int) -> Example:
+        together.wait()  # broken, and an error, where fewer than four read
+        return read_alone(index)
+
+    monkeypatch.setattr(opened.examples, "read", read_together)
+    monkeypatch.setattr(type(opened.examples), "chunk", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert 8 == convert(opened.examples, tmp_path / "db").num_stored
 
 
 def test_a_reader_stops_between_two_images_where_nobody_wants_them_any_more(
