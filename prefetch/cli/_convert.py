@@ -98,7 +98,12 @@ def convert(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what an interrupted run has left.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with what an interrupted run has left in DB.partial, if its images are as "
+            "they were.",
+        ),
     ] = False,
     threads: Annotated[
         int | None,

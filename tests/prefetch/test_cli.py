@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import re
 import signal
 import sys
@@ -104,6 +105,36 @@ def test_an_error_is_one_message_and_status_1(run: Run) -> None:
     status, out, err = run("inspect", "none")
     assert (1, "", 1) == (status, out, len(err.splitlines()))
     assert err.startswith(f"error: {Path.cwd()}/none: there is nothing here")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "pipe"],
+        ["inspect", "."],
+        ["mean", "pipe"],
+        ["mean", "."],
+        ["check", "pipe"],
+        ["show", "pipe", "a.png"],
+        ["bench", "pipe"],
+        ["from-prototxt", "pipe"],
+        ["check", "mean.yaml"],
+        ["convert", "data", "pipe", "db"],
+        ["convert", "pipe", "pipe", "db"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_a_pipe_where_a_file_is_expected_ends_by_itself(
+    run: Run, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prefetch._input_file.SILENCE_S", 0.01)
+    os.mkfifo("pipe")
+    Path("data.mdb").symlink_to("pipe")
+    Path("mean.yaml").write_text("source: data/lmdb\ntransform: {mean_file: pipe}\n")
+    status, out, err = run(*arguments)
+    assert (1, "") == (status, out)
+    assert "is a pipe" in err or "is neither a folder nor a file" in err or "is no file" in err
 
 
 @pytest.mark.usefixtures("folder")
