@@ -7,6 +7,7 @@ the two, `Examples` is all that either knows of the other.
 from __future__ import annotations
 
 from prefetch._convert._conversion import Report, convert
+from prefetch._convert._draft import check_free
 from prefetch._convert._errors import (
     ChangedInputError,
     ConversionError,
@@ -36,6 +37,7 @@ __all__ = [
     "Treatment",
     "Unreadable",
     "UnreadableImagesError",
+    "check_free",
     "convert",
     "open_input",
 ]

@@ -75,10 +75,7 @@ class Draft:
     ) -> None:
         self._final = final.absolute()
         self.folder = self._final.with_name(f"{self._final.name}.partial")
-        if os.path.lexists(self._final):
-            raise ConversionError(
-                f"{self._final}: is there already; remove it, or choose another name"
-            )
+        check_free(self._final)
         try:
             self._final.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(exist_ok=True)
@@ -287,6 +284,18 @@ class Draft:
         return ConversionError(
             f"{self.folder}: writing the database failed: {what}; {free} bytes are free there; "
             f"what was written before is kept: see to the disk and go on with --resume"
+        )
+
+
+def check_free(final: Path) -> None:
+    """Refuse a place for a database where something is.
+
+    Raises:
+        ConversionError: There is.
+    """
+    if os.path.lexists(final):
+        raise ConversionError(
+            f"{final.absolute()}: is there already; remove it, or choose another name"
         )
 
 

@@ -165,8 +165,8 @@ def find_classes(root: Path) -> Listing:
         )
     if empty:
         notes.append(
-            f"{counted(len(empty), 'class folder')} without images, which have labels all the "
-            f"same: {_some(empty)}"
+            f"{counted(len(empty), 'class folder')} without images, with labels all the same: "
+            f"{_some(empty)}"
         )
     return Listing(_folder(root), tuple(entries), tuple(classes), num_other, tuple(notes))
 

@@ -127,6 +127,7 @@ def convert(
     check_folder(None if report == usual else report)
     check_no_input(report, [*inputs, database, _beside(database, ".partial")])
     check_unreadable(report)
+    conversion.check_free(database)  # before a large input is read
     began = time.perf_counter()
     try:
         options = conversion.InputOptions(

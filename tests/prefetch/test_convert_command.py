@@ -177,6 +177,14 @@ def test_a_wrong_path_is_told_in_full(images: Path, capsys: pytest.CaptureFixtur
     assert ["images", "list.txt"] == names_in(Path())
 
 
+def test_a_database_that_is_there_is_told_before_anything_is_read(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("db").mkdir()
+    assert 1 == main(["convert", "images", "nothing.txt", "db"])
+    assert f"{Path('db').absolute()}: is there already; remove it" in capsys.readouterr().err
+
+
 def test_one_size_alone_warns_that_it_has_no_effect(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
