@@ -85,7 +85,7 @@ def test_an_output_on_a_full_disk_is_an_error(name: str) -> None:
     assert (1, words) == (ended.returncode, told(ended))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ["convert", "inspect", "version"])
 @pytest.mark.usefixtures("folder")
 def test_a_closed_output_is_refused_before_anything_is_done(name: str) -> None:
     before = sorted(Path().iterdir())
