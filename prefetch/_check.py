@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prefetch._config import load_config
+from prefetch._counted import counted
 from prefetch._endless import endless
 from prefetch._errors import LabelsNotProducedError
 from prefetch._open import open as open_feed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from prefetch._config import FeedConfig
 
 
@@ -41,6 +44,7 @@ class CheckReport:
         device_bytes: Device memory of the whole ring.
         most_host_bytes: Host memory where the consumer holds as many batches as it may.
         first_batch_s: From opening to the first batch.
+        warnings: What works, but hardly as meant, one sentence each.
     """
 
     sources: tuple[str, ...]
@@ -61,6 +65,7 @@ class CheckReport:
     device_bytes: int
     most_host_bytes: int
     first_batch_s: float
+    warnings: tuple[str, ...]
 
 
 def check_config(config: FeedConfig) -> CheckReport:
@@ -105,4 +110,22 @@ def check_config(config: FeedConfig) -> CheckReport:
             device_bytes=ring.device_bytes,
             most_host_bytes=(config.prefetch + config.max_batches_held) * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
+            warnings=tuple(_warnings(config, feed.num_records)),
+        )
+
+
+def _warnings(config: FeedConfig, num_records: int) -> Iterator[str]:
+    """Yield what is hardly meant about a configuration that works."""
+    shard = config.shard
+    per_rank = num_records // shard.world_size
+    if config.batch_size > max(per_rank, 1) and config.last_batch != "drop":
+        of_rank = "" if shard.world_size == 1 else f" of one of {shard.world_size} ranks"
+        becomes = (
+            "a batch holds records several times"
+            if config.last_batch == "wrap"
+            else "an epoch is one batch, smaller than that"
+        )
+        yield (
+            f"batch_size is {config.batch_size}, more than the {counted(per_rank, 'record')}"
+            f"{of_rank}: {becomes}"
         )

@@ -8,6 +8,7 @@ threads: images are decoded by all of them, and each then adds its own pixels, r
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -21,6 +22,7 @@ from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
 from prefetch._errors import RecordError
 from prefetch._faults import BadRecordError, Reason
+from prefetch._output_file import write_whole
 from prefetch._reference import image_bytes, raw_pixels
 from prefetch._sums import sum_kernels
 
@@ -67,23 +69,14 @@ class Mean:
         its name when it is whole.
 
         Raises:
-            OSError: It cannot be written.
+            OutputError: It cannot be written.
         """
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with draft.open("wb") as file:
-                if path.suffix == ".npy":
-                    np.save(file, self.image)
-                else:
-                    file.write(self._blob())
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except OSError as error:
-            error.filename, error.filename2 = os.fspath(path), None  # the caller's name for it
-            raise
-        finally:
-            draft.unlink(missing_ok=True)
+        write_whole(path, self._array() if path.suffix == ".npy" else self._blob())
+
+    def _array(self) -> bytes:
+        file = io.BytesIO()
+        np.save(file, self.image)
+        return file.getvalue()
 
     def _blob(self) -> bytes:
         from prefetch.caffe import BlobProto  # noqa: PLC0415 (protobuf takes 40 ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prefetch._counted import counted
 from prefetch._errors import EmptyDatabaseError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def endless(feed: Feed) -> Iterator[Batch]:
         if not served:
             raise EmptyDatabaseError(
                 str(feed.config.source[0]),
-                f"an epoch has no batches: it has {feed.num_records} records, with batch_size "
-                f"{feed.config.batch_size} and last_batch {feed.config.last_batch}; lower "
-                "batch_size, or use last_batch: partial",
+                f"an epoch has no batches: it has {counted(feed.num_records, 'record')}, with "
+                f"batch_size {feed.config.batch_size} and last_batch {feed.config.last_batch}; "
+                "lower batch_size, or use last_batch: partial",
             )

@@ -34,6 +34,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prefetch._counted import counted
+
 
 class PrefetchError(Exception):
     """Root of everything that this package raises on purpose."""
@@ -212,14 +214,12 @@ class TooManyBadRecordsError(PrefetchError, ValueError):
     def __init__(self, *, num_bad: int, max_bad_records: int, last: RecordError) -> None:
         self.num_bad = num_bad
         self.max_bad_records = max_bad_records
-        super().__init__(
-            f"{num_bad} bad records, and max_bad_records allows {max_bad_records}; "
-            f"the last of them: {last}"
-        )
         self.last = last
-        how_many = f"{num_bad} bad records, and max_bad_records allows {max_bad_records}"
+        how_many = f"{counted(num_bad, 'bad record')}, and max_bad_records allows {max_bad_records}"
         if num_bad <= max_bad_records:
-            how_many = f"all {num_bad} records are bad"
+            how_many = (
+                "the only record is bad" if num_bad == 1 else f"all {num_bad} records are bad"
+            )
         super().__init__(f"{how_many}; the last of them: {last}")
 
 

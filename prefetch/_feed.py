@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memory import SyncedMemoryError
+from prefetch._counted import counted
 from prefetch._delivery import Claim, EndOfEpoch
 from prefetch._errors import (
     BatchesHeldError,
@@ -217,7 +218,7 @@ class Feed:
             return
         self._warned_empty = True
         warnings.warn(
-            f"an epoch has no batch at all: {order.num_records} records, batch_size "
+            f"an epoch has no batch at all: {counted(order.num_records, 'record')}, batch_size "
             f"{order.batch_size}, world_size {order.world_size}, last_batch {order.last_batch}, "
             f"shard.policy {order.policy}; lower batch_size, or use last_batch: partial",
             PrefetchWarning,

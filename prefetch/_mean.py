@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from prefetch._errors import ConfigError, ConfigFault
+from prefetch._input_file import open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +56,12 @@ def load_mean(path: Path) -> NDArray[np.float32]:
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         try:
             values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        except ValueError as error:
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
             _refuse(path, f"the file ends in .npy, but is no NumPy array: {error}")
     if values.dtype.kind not in "fiu":
         _refuse(path, f"expected a mean of numbers, found elements of type {values.dtype}")
@@ -72,7 +75,7 @@ def _load_blob(path: Path) -> NDArray[Any]:
 
     blob = BlobProto()
     try:
-        blob.ParseFromString(path.read_bytes())
+        blob.ParseFromString(read_regular(path))
     except DecodeError:
         _refuse(path, "the file is no BlobProto (.binaryproto), and does not end in .npy either")
     shape = tuple(blob.shape.dim)

@@ -15,6 +15,7 @@ from google.protobuf import text_format
 
 from prefetch._config_faults import refusing_no_file
 from prefetch._errors import ConfigError, ConfigFault, UnsupportedSourceError
+from prefetch._input_file import read_text
 from prefetch._textformat import TextField, scan_fields
 from prefetch.caffe import (
     LayerParameter,
@@ -93,7 +94,7 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
     """
     # Old files have comments in other encodings than UTF-8, which do no harm.
     with refusing_no_file(path, "give the prototxt of a network with a Data layer"):
-        text = path.read_text(encoding="utf-8-sig", errors="backslashreplace")
+        text = read_text(path, encoding="utf-8-sig", errors="backslashreplace")
     network, solver = NetParameter(), SolverParameter()
     _parse(path, text, network)
     fields = scan_fields(text)

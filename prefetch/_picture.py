@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import cv2
 import numpy as np
 
+from prefetch._output_file import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -136,11 +138,11 @@ def write_picture(path: Path, sheet: NDArray[np.uint8]) -> None:
 
     Raises:
         ValueError: The ending is that of no format that is written.
-        OSError: The file cannot be written.
+        OutputError: The file cannot be written.
     """
     if not can_write(path):
         raise ValueError(f"{path}: no picture can be written under this name; end it in .png")
-    path.write_bytes(cv2.imencode(path.suffix, sheet)[1].tobytes())
+    write_whole(path, cv2.imencode(path.suffix, sheet)[1].tobytes())
 
 
 def _draw_tile(

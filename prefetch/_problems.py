@@ -95,8 +95,8 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         yield Problem(
             "warning",
             "mixed_channels",
-            f"records have {_numbers(channels)} channels, and all of a batch need the same: set "
-            "force_color or force_gray, which work on encoded records",
+            f"records have {_numbers(channels)} channels, and all of a batch need the same: "
+            f"{_channels_cure(tally.kinds)}",
             channels[rarest],
             tuple(keys)[:_SHAPES_NAMED],
         )
@@ -114,9 +114,30 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         )
 
 
-def _kinds(kinds: Mapping[str, int]) -> Iterator[Problem]:
+def _channels_cure(kinds: Mapping[str, int]) -> str:
+    """Say what makes the channels of all records as many."""
+    pixels, encoded = _pixels_and_encoded(kinds)
+    if not pixels:
+        return "set force_color or force_gray"
+    if not encoded:
+        return (
+            "a feed changes them of encoded records only, and these are raw; make the database "
+            "anew of images with one number of channels"
+        )
+    return (
+        "set force_color or force_gray for the encoded ones, to as many as the raw ones have, "
+        "which stay as they are"
+    )
+
+
+def _pixels_and_encoded(kinds: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return the kinds of records that are pixels, and those that are image files."""
     pixels = [kind for kind in ("raw", "float") if kind in kinds]
-    encoded = [kind for kind in kinds if kind not in {"raw", "float", "damaged"}]
+    return pixels, [kind for kind in kinds if kind not in {"raw", "float", "damaged"}]
+
+
+def _kinds(kinds: Mapping[str, int]) -> Iterator[Problem]:
+    pixels, encoded = _pixels_and_encoded(kinds)
     if pixels and encoded:
         yield Problem(
             "note",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from prefetch._config import load_config
+from prefetch._counted import counted
 from prefetch._database import Database
 from prefetch._datum import DatumError, parse_datum
 from prefetch._endless import endless
@@ -65,7 +66,9 @@ def record_sheet(
     chosen = np.random.default_rng(0).permutation(len(drawn))[:num_records].tolist()
     tiles = [tile for _, tile in sorted((drawn[place] for place in chosen), key=lambda one: one[0])]
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
-    note = f"{which} of {total} records as stored{_colours(tiles, blue_first=blue_first)}"
+    note = (
+        f"{which} of {counted(total, 'record')} as stored{_colours(tiles, blue_first=blue_first)}"
+    )
     return contact_sheet(tiles, heading=heading, notes=[note], blue_first=blue_first)
 
 

@@ -28,6 +28,7 @@ from ruamel.yaml.nodes import ScalarNode
 
 from prefetch._config_faults import dotted
 from prefetch._errors import ConfigError, ConfigFault
+from prefetch._input_file import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ def read_yaml(path: Path) -> YamlDocument:
         OSError: The file cannot be read.
     """
     try:
-        return _Reader(path.read_text(encoding="utf-8")).document()
+        return _Reader(read_text(path, encoding="utf-8")).document()
     except _UnreadableError as error:
         line, message = error.line, str(error)
     except UnicodeDecodeError as error:

@@ -40,6 +40,7 @@ import memory
 import prefetch
 import prefetch.testing
 from overlap import measure_overlap, overlap_table
+from prefetch._output_file import write_whole
 from prefetch.cli._measurement import Effort
 from prefetch.cli._throughput import describe, measure_throughput, throughput_table
 
@@ -138,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json == "-":
             sys.stdout.write(text)
         else:
-            Path(options.json).write_text(text, encoding="utf-8")
+            write_whole(Path(options.json), text.encode())
     return 1 if any(one.passed is False for one in overlaps) else 0
 
 
@@ -181,7 +182,14 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         "--shape", type=_shape, default=(3, 64, 64), help="CxHxW (default: 3x64x64)"
     )
     database.add_argument("--records", type=_count, default=2000, help="(default: %(default)s)")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.json not in {None, "-"}:
+        file = Path(options.json)
+        if not file.absolute().parent.is_dir():
+            parser.error(f"--json: there is no folder {file.absolute().parent}")
+        if options.config is not None and file.exists() and file.samefile(options.config):
+            parser.error(f"--json: {file} is the configuration; name another file")
+    return options
 
 
 def _count(text: str) -> int:

@@ -43,6 +43,7 @@ import numpy as np
 import prefetch
 from prefetch._database import Database
 from prefetch._datum import encode_datum
+from prefetch._output_file import write_whole
 from prefetch._snapshot import Snapshot
 
 _BATCH_SIZE = 64
@@ -145,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
         print()
     else:
         if options.json:
-            Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+            write_whole(Path(options.json), f"{json.dumps(report, indent=2)}\n".encode())
         for name, value in report.items():
             print(f"{name:12} {value:,.3f}" if isinstance(value, float) else f"{name:12} {value:,}")
     return int(report["index_bytes"] > _MOST_BYTES_A_RECORD * report["records"])

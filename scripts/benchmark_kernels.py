@@ -37,6 +37,7 @@ import numpy as np
 
 from prefetch import _kernel_choice, _reference
 from prefetch._datum import encode_datum
+from prefetch._output_file import write_whole
 from prefetch._transform import Transform
 
 if TYPE_CHECKING:
@@ -294,7 +295,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.json == "-":
             print(text)
         else:
-            Path(options.json).write_text(text + "\n", encoding="utf-8")
+            write_whole(Path(options.json), f"{text}\n".encode())
     return 0
 
 

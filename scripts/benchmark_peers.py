@@ -55,6 +55,7 @@ from peers.contest import CONSUMERS, Effort, Task, hold
 from peers.databases import make_database
 from peers.roster import ROSTER
 from peers.works import PREFETCH, WORKS
+from prefetch._output_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json == "-":
             sys.stdout.write(text)
         else:
-            Path(options.json).write_text(text, encoding="utf-8")
+            write_whole(Path(options.json), text.encode())
     return 0 if is_right and not failures else 1
 
 

@@ -40,6 +40,7 @@ import numpy as np
 import prefetch.testing
 from prefetch._compute_mean import compute_mean
 from prefetch._convert import InputOptions, Treatment, convert, open_input
+from prefetch._output_file import write_whole
 from prefetch._source import RecordSource
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
         print()
     else:
         if options.json:
-            Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+            write_whole(Path(options.json), f"{json.dumps(report, indent=2)}\n".encode())
         for case in cases:
             tool_s, bare_s = (min(one.wall_s for one in of) for of in (case.tool, case.bare))
             print(

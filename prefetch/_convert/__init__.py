@@ -7,11 +7,14 @@ the two, `Examples` is all that either knows of the other.
 from __future__ import annotations
 
 from prefetch._convert._conversion import Report, convert
+from prefetch._convert._draft import check_free
 from prefetch._convert._errors import (
+    ChangedInputError,
     ConversionError,
     InputError,
     NothingConvertedError,
     OptionsError,
+    ShapesDifferError,
     Unreadable,
     UnreadableImagesError,
 )
@@ -20,6 +23,7 @@ from prefetch._convert._inputs import Input, InputOptions, Kind, open_input
 from prefetch._convert._labels import LabelRule
 
 __all__ = [
+    "ChangedInputError",
     "ConversionError",
     "Input",
     "InputError",
@@ -29,9 +33,11 @@ __all__ = [
     "NothingConvertedError",
     "OptionsError",
     "Report",
+    "ShapesDifferError",
     "Treatment",
     "Unreadable",
     "UnreadableImagesError",
+    "check_free",
     "convert",
     "open_input",
 ]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gzip
 import math
 import os
-import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from prefetch._convert._arrays import ArrayExamples
-from prefetch._convert._errors import InputError
+from prefetch._convert._errors import InputError, OptionsError
 from prefetch._convert._labels import LabelError, LabelRule, check_labels
+from prefetch._convert._stamps import stamp_of_all
+from prefetch._input_file import check_regular, open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _IDX_IMAGES: Final = 2051
 _IDX_LABELS: Final = 2049
 _CIFAR_PIXELS: Final = 3 * 32 * 32
+_CIFAR_KINDS: Final = {1: "CIFAR-10", 2: "CIFAR-100"}
+"""By the labels that a record has."""
 _FEW_CHANNELS: Final = (1, 3, 4)
 
 
@@ -51,23 +54,35 @@ def read_arrays(
 
     Raises:
         InputError: The arrays cannot be converted.
+        OptionsError: Names are given, and there is no ``.npz``.
         OSError: A file cannot be read.
     """
-    path = os.fspath(images_path.absolute())
+    path = of_labels = os.fspath(images_path.absolute())
+    if names is not None and images_path.suffix != ".npz":
+        raise OptionsError(f"--arrays names arrays of a .npz file, and {path} is none")
+    for one in (images_path, labels_path):
+        if one is not None:
+            check_regular(one)
+    stamp = stamp_of_all([images_path] if labels_path is None else [images_path, labels_path])
     labels: NDArray[Any] | None
     if images_path.suffix == ".npz":
         images, labels = _from_npz(images_path, names)
+        of_labels = f"{path}, the labels"
     else:
         images, labels = _load(images_path), None
     if labels_path is not None:
+        if labels is not None:
+            raise InputError(path, f"holds labels, and {labels_path} gives others; leave one out")
         labels = _load(labels_path)
+        of_labels = os.fspath(labels_path.absolute())
     if images.ndim == 3:
         images = images[:, np.newaxis]
     elif images.ndim == 4 and (layout or _layout(path, images.shape)) == "nhwc":
         images = images.transpose(0, 3, 1, 2)
     if reverse_channels and images.ndim == 4:
         images = images[:, ::-1]
-    return ArrayExamples(path, images, _checked(path, labels, rule))
+    checked = _checked(of_labels, labels, rule)
+    return ArrayExamples(path, images, checked, labels_path=of_labels, stamp=stamp)
 
 
 def read_mnist(
@@ -79,10 +94,16 @@ def read_mnist(
         InputError: They are no such files, or cut.
         OSError: A file cannot be read.
     """
+    for path in (images_path, labels_path):
+        check_regular(path)
+    stamp = stamp_of_all([images_path, labels_path])
     images = _read_idx(images_path, _IDX_IMAGES, 3)
     labels = _read_idx(labels_path, _IDX_LABELS, 1)
-    path = os.fspath(images_path.absolute())
-    return ArrayExamples(path, images[:, np.newaxis], _checked(path, labels, rule))
+    of_images, of_labels = (os.fspath(path.absolute()) for path in (images_path, labels_path))
+    checked = _checked(of_labels, labels, rule)
+    return ArrayExamples(
+        of_images, images[:, np.newaxis], checked, labels_path=of_labels, stamp=stamp
+    )
 
 
 def read_cifar(
@@ -98,29 +119,54 @@ def read_cifar(
         rule: Which labels are accepted.
 
     Raises:
-        InputError: They are no such files, or cut.
+        InputError: They are no such files, or cut, or of both kinds.
+        OptionsError: Coarse labels are asked for, and there are none.
         OSError: A file cannot be read.
     """
-    images, labels = [], []
     for path in paths:
-        size = path.stat().st_size
-        num_labels = next((num for num in (1, 2) if size % (num + _CIFAR_PIXELS) == 0), 0)
-        if size == 0 or num_labels == 0:
+        check_regular(path)
+    stamp = stamp_of_all(paths)
+    contents = [read_regular(path) for path in paths]
+    num_labels = _cifar_labels(paths, [len(content) for content in contents])
+    if coarse and num_labels == 1:
+        raise OptionsError(
+            f"--coarse: {paths[0].absolute()} is of CIFAR-10, which has one label a record; only "
+            f"CIFAR-100 has coarse and fine ones"
+        )
+    rows = [
+        np.frombuffer(content, np.uint8).reshape(-1, num_labels + _CIFAR_PIXELS)
+        for content in contents
+    ]
+    images = np.concatenate([one[:, num_labels:].reshape(-1, 3, 32, 32) for one in rows])
+    labels = np.concatenate([one[:, 0 if coarse else num_labels - 1] for one in rows])
+    first = os.fspath(paths[0].absolute())
+    return ArrayExamples(first, images, _checked(first, labels, rule), digits=5, stamp=stamp)
+
+
+def _cifar_labels(paths: Sequence[Path], sizes: Sequence[int]) -> int:
+    """Return how many labels a record of all batches has.
+
+    Raises:
+        InputError: A file is no such batch, or they are of both kinds.
+    """
+    kinds: list[set[int]] = []
+    for path, size in zip(paths, sizes, strict=True):
+        fitting = {num for num in _CIFAR_KINDS if size and size % (num + _CIFAR_PIXELS) == 0}
+        if not fitting:
             raise InputError(
                 os.fspath(path.absolute()),
                 f"has {size} bytes; expected a multiple of 3073 bytes (CIFAR-10) or 3074 bytes "
                 f"(CIFAR-100): the file is cut, or no binary batch",
             )
-        rows = np.fromfile(path, np.uint8).reshape(-1, num_labels + _CIFAR_PIXELS)
-        images.append(rows[:, num_labels:].reshape(-1, 3, 32, 32))
-        labels.append(rows[:, 0 if coarse else num_labels - 1])
-    first = os.fspath(paths[0].absolute())
-    return ArrayExamples(
-        first,
-        np.concatenate(images),
-        _checked(first, np.concatenate(labels), rule),
-        digits=5,
-    )
+        if kinds and not kinds[-1] & fitting:
+            before, found = (_CIFAR_KINDS[min(one)] for one in (kinds[-1], fitting))
+            raise InputError(
+                os.fspath(path.absolute()),
+                f"is of {found}, and {paths[0].absolute()} of {before}, whose labels mean other "
+                f"classes; make a database of each",
+            )
+        kinds.append(fitting & kinds[-1] if kinds else fitting)
+    return min(kinds[-1])
 
 
 def is_idx(path: Path) -> bool:
@@ -151,14 +197,30 @@ def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray
 
 
 def _load(path: Path) -> NDArray[Any]:
+    shown = os.fspath(path.absolute())
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InputError(os.fspath(path.absolute()), f"is no NumPy array: {error}") from None
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
+        raise InputError(shown, f"is no NumPy array: {_why(error)}") from None
     if not isinstance(array, np.ndarray):
         array.close()
-        raise InputError(os.fspath(path.absolute()), "holds several arrays; one is expected here")
+        raise InputError(shown, "holds several arrays; one is expected here")
     return array
+
+
+def _why(error: Exception) -> str:
+    """Return why an array cannot be read, by what NumPy says of it."""
+    message = " ".join(str(error).split())
+    if "Python objects in dtype" in message or "Object arrays" in message:
+        return (
+            "it holds Python objects, which are not read, since that could run code; save an array "
+            "of numbers, all images of one shape"
+        )
+    if "pickle" in message:
+        return "the file does not begin as one"
+    return message or type(error).__name__
 
 
 def _from_npz(
@@ -170,8 +232,10 @@ def _from_npz(
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name in (names or file.files)}
             held = ", ".join(file.files) or "none"
-    except (ValueError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise InputError(shown, f"is no .npz file that can be read: {error}") from None
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
+        raise InputError(shown, f"is no .npz file that can be read: {_why(error)}") from None
     if names is not None:
         for name in names:
             if name not in arrays:
@@ -201,9 +265,9 @@ def _layout(path: str, shape: tuple[int, ...]) -> Layout:
 
 
 def _opened(path: Path) -> Any:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if is_gzipped else path.open("rb")
+    return gzip.open(path) if is_gzipped else open_regular(path)
 
 
 def _read_idx(path: Path, magic: int, num_axes: int) -> NDArray[np.uint8]:
@@ -215,11 +279,17 @@ def _read_idx(path: Path, magic: int, num_axes: int) -> NDArray[np.uint8]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(shown, f"cannot be unpacked: {error}") from None
     header = np.frombuffer(content, ">u4", min(1 + num_axes, len(content) // 4))
-    if len(header) != 1 + num_axes or header[0] != magic:
+    if not len(header) or header[0] != magic:
         raise InputError(
             shown,
             f"expected the magic number {magic} of MNIST's format, found "
-            f"{header[0] if len(header) else 'nothing'}",
+            f"{header[0] if len(header) else 'nothing'}{_swapped(header, magic)}",
+        )
+    if len(header) != 1 + num_axes:
+        raise InputError(
+            shown,
+            f"ends in its header: it has {len(content)} bytes, and the header alone takes "
+            f"{4 * (1 + num_axes)}; it is cut",
         )
     shape = tuple(int(size) for size in header[1:])
     begin = header.nbytes
@@ -230,3 +300,12 @@ def _read_idx(path: Path, magic: int, num_axes: int) -> NDArray[np.uint8]:
             f"{' x '.join(map(str, shape))} takes {math.prod(shape)} bytes; it is cut, or damaged",
         )
     return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
+
+
+def _swapped(header: NDArray[Any], magic: int) -> str:
+    """Say what a file is whose magic number is that of MNIST's other kind."""
+    others = {_IDX_IMAGES: "the images", _IDX_LABELS: "the labels"}
+    found = int(header[0]) if len(header) else 0
+    if found in others and found != magic:
+        return f", that of {others[found]}: give IMAGES, then LABELS"
+    return ""

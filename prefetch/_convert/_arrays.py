@@ -9,6 +9,7 @@ import numpy as np
 
 from prefetch._convert._errors import InputError
 from prefetch._convert._examples import Example
+from prefetch._counted import counted
 from prefetch._datum import encode_datum
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ class ArrayExamples:
         path: The array's file, for messages.
         images: (n, channels, height, width) of uint8, float16 or float32; need not be contiguous.
         labels: (n,) int32; None leaves the field out, which reads as 0.
-        digits: Digits of the keys, which are the records' numbers.
+        digits: Digits of the keys, which are the records' numbers; more where they do not suffice,
+            since keys are sorted as text.
+        labels_path: What the labels are from, for messages; None where that is the images' file.
+        stamp: That of the files, from before they were read.
 
     Raises:
         InputError: The array has another shape or type, or the labels are not as many.
@@ -39,6 +43,8 @@ class ArrayExamples:
         labels: NDArray[np.int32] | None,
         *,
         digits: int = 8,
+        labels_path: str | None = None,
+        stamp: bytes = b"",
     ) -> None:
         if images.ndim != 4 or 0 in images.shape:
             raise InputError(
@@ -46,20 +52,21 @@ class ArrayExamples:
                 f"expected images of shape records x channels x height x width, found "
                 f"{' x '.join(map(str, images.shape))}",
             )
-        if images.dtype not in (np.uint8, np.float16, np.float32):
+        if images.dtype.newbyteorder("=") not in (np.uint8, np.float16, np.float32):
             raise InputError(
                 path,
                 f"expected elements of type uint8, float16 or float32, found {images.dtype}; "
                 f"convert the array first, so that it is you who decides what is rounded or cut",
             )
         if labels is not None and len(labels) != len(images):
-            raise InputError(
-                path, f"there are {len(images)} images and {len(labels)} labels; expected as many"
-            )
+            there = f"there are {counted(len(labels), 'label')} and {counted(len(images), 'image')}"
+            of_images = "" if labels_path in {None, path} else f" in {path}"
+            raise InputError(labels_path or path, f"{there}{of_images}; expected as many")
         self._path = path
         self._images = images
         self._labels = labels
-        self._digits = digits
+        self._digits = max(digits, len(str(len(images) - 1)))
+        self._stamp = stamp
 
     def __len__(self) -> int:
         return len(self._images)
@@ -85,12 +92,17 @@ class ArrayExamples:
             label=None if self._labels is None else int(self._labels[index]),
             floats=None if is_bytes else image.ravel().astype(np.float32),
         )
-        return Example(value, (channels, height, width))
+        return Example(value, (channels, height, width), stamp=self._stamp)
 
-    def fingerprint(self) -> str:
-        """Return a digest of the array's form and the labels."""
-        form = f"{self._path} {self._images.shape} {self._images.strides} {self._images.dtype}"
-        digest = hashlib.sha256(f"{form} {self._digits}".encode("utf-8", "surrogateescape"))
-        if self._labels is not None:
-            digest.update(self._labels.tobytes())
-        return digest.hexdigest()
+    def stamp(self, index: int) -> bytes:  # noqa: ARG002 - all are from the same files
+        """Return the stamp of the files."""
+        return self._stamp
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the form of the records, and a digest of the labels."""
+        labels = b"none" if self._labels is None else self._labels.tobytes()
+        shape = " x ".join(map(str, self._images.shape))
+        return {
+            "array": f"{shape} {self._images.dtype}, keys of {self._digits} digits",
+            "labels": hashlib.sha256(labels).hexdigest(),
+        }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,12 +15,15 @@ from prefetch._convert._draft import Draft
 from prefetch._convert._errors import (
     ConversionError,
     NothingConvertedError,
+    ShapesDifferError,
     Unreadable,
     UnreadableError,
     UnreadableImagesError,
 )
 from prefetch._convert._examples import Example
 from prefetch._convert._images import one_thread_a_call
+from prefetch._convert._resuming import check_unchanged, note_of
+from prefetch._counted import counted
 from prefetch._examine import Examiner
 
 if TYPE_CHECKING:
@@ -93,18 +97,33 @@ def convert(
     Raises:
         UnreadableImagesError: Images cannot be read, and are not to be skipped.
         NothingConvertedError: None of them can be read.
-        ConversionError: Shapes differ, the disk is full, or the place is taken.
-        OSError: The folders cannot be made.
+        ChangedInputError: What an interrupted conversion has stored is of other content.
+        ShapesDifferError: Shapes differ, and are not to.
+        ConversionError: The disk is full, the place is taken, or no place to write.
     """
     num_threads = threads or len(os.sched_getaffinity(0))
-    with Draft(database, {"format": 1, "input": examples.fingerprint()}, resume=resume) as draft:
+    with Draft(database, {"format": 2, **examples.fingerprint()}, resume=resume) as draft:
         stored = frozenset(draft.keys())
+        if stored:
+            check_unchanged(draft, examples, stored, progress)
         todo: Sequence[int] = range(len(examples))
         if stored:
             todo = [index for index in todo if examples.key(index) not in stored]
         tally = _Tally(draft if check_size else None, num_resumed=len(stored))
         try:
             _store(draft, examples, todo, num_threads=num_threads, tally=tally, progress=progress)
+        except ConversionError:
+            raise  # which says what to do
+        except KeyboardInterrupt:
+            with suppress(ConversionError):
+                draft.commit()  # what waits for the next commit may have taken minutes
+            logger.warning(
+                "%s: %d of %s stored; --resume goes on with it",
+                draft.folder,
+                tally.num_stored,
+                counted(len(examples), "record"),
+            )
+            raise
         except BaseException:
             logger.warning("%s: what is stored so far; --resume goes on with it", draft.folder)
             raise
@@ -133,7 +152,8 @@ def _store(
             for index, outcome in outcomes:
                 if isinstance(outcome, Example):
                     tally.count(outcome, examples.name(index))
-                    draft.put(examples.key(index), outcome.value)
+                    note = note_of(index, outcome.stamp)
+                    draft.put(examples.key(index), outcome.value, note=note)
                 else:
                     tally.unreadable.append(Unreadable(index, examples.name(index), outcome))
             num_done += len(outcomes)
@@ -150,7 +170,7 @@ class _Tally:
         self._num_resumed = num_resumed
         self._num_unchanged = 0
         self._shapes: Counter[Shape] = Counter()
-        self._compares = compare_with is not None
+        self._draft = compare_with
         self._first: tuple[Shape, str] | None = None
         value = compare_with.first_value() if compare_with is not None else None
         if value is not None:
@@ -166,17 +186,18 @@ class _Tally:
         """Count an example.
 
         Raises:
-            ConversionError: Its shape is not that of the first.
+            ShapesDifferError: Its shape is not that of the first.
         """
-        if self._compares:
+        if self._draft is not None:
             if self._first is None:
                 self._first = example.shape, name
             shape, first_name = self._first
             if example.shape != shape:
-                raise ConversionError(
+                raise ShapesDifferError(
                     f"{name}: is {_shown(example.shape)} (channels x height x width), but "
-                    f"{first_name} is {_shown(shape)}; --check-size asks for one shape, and "
-                    f"--resize-height with --resize-width makes it so"
+                    f"{first_name} is {_shown(shape)}, and --check-size asks for one shape; "
+                    f"replace it and go on with --resume, or remove {self._draft.folder} and begin "
+                    f"anew with --resize-height and --resize-width"
                 )
         self._shapes[example.shape] += 1
         self._num_unchanged += example.unchanged
@@ -199,12 +220,14 @@ def _in_order(
 ) -> Generator[list[Outcome]]:
     """Yield chunks of examples, or why one cannot be read, in order; threads read ahead."""
     waiting: deque[Future[list[Outcome]]] = deque()
+    ended = threading.Event()  # so that Ctrl-C waits for the images begun, not for their chunks
     pace = _Pace(chunk=1, most_waiting=2 * num_threads)
     start = 0
     with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-convert") as pool:
         try:
             while start < len(todo):
-                waiting.append(pool.submit(_read, examples, todo[start : start + pace.chunk]))
+                part = todo[start : start + pace.chunk]
+                waiting.append(pool.submit(_read, examples, part, ended))
                 start += pace.chunk
                 if len(waiting) > pace.most_waiting:
                     outcomes = waiting.popleft().result()
@@ -213,13 +236,16 @@ def _in_order(
             while waiting:
                 yield waiting.popleft().result()
         finally:
+            ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _read(examples: Examples, indices: Sequence[int]) -> list[Outcome]:
-    """Read some examples, on one of the threads."""
+def _read(examples: Examples, indices: Sequence[int], ended: threading.Event) -> list[Outcome]:
+    """Read some examples, on one of the threads; fewer where nobody wants them any more."""
     outcomes: list[Outcome] = []
     for index in indices:
+        if ended.is_set():
+            break
         try:
             outcomes.append((index, examples.read(index)))
         except UnreadableError as error:

@@ -4,6 +4,8 @@ All of it lies in the folder ``NAME.partial`` beside its final place ``NAME``:
 
 - ``conversion.json`` says what is being converted, so that only the same is gone on with. Whoever
   writes holds a lock on it, which ends with the process, however that ends.
+- ``notes`` holds a note of each record put, such as what tells whether its source has changed. It
+  may hold some of records that were not committed, and lack some after a crash of the machine.
 - ``database/`` holds the records committed so far. A commit is all or nothing, on disk when it
   returns, so that a killed process or a full disk costs the records since the last one at most.
 
@@ -16,20 +18,26 @@ written again into a larger one, so that nothing is lost and nothing is stored t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import lmdb
 
 from prefetch._convert._errors import ConversionError
+from prefetch._database_file import DatabaseFile
+from prefetch._errors import SourceError
+from prefetch._output_file import cure, free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+NOTE_BYTES: Final = 32
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.
@@ -52,8 +60,8 @@ class Draft:
 
     Raises:
         ConversionError: Something is at the final place, or an earlier process has left a draft and
-            it is not to be resumed, or is of something else; or another process is writing it.
-        OSError: The folders cannot be made.
+            it is not to be resumed, or is of something else; or another process is writing it; or
+            the folders cannot be made.
     """
 
     def __init__(
@@ -67,25 +75,36 @@ class Draft:
     ) -> None:
         self._final = final.absolute()
         self.folder = self._final.with_name(f"{self._final.name}.partial")
-        if os.path.lexists(self._final):
-            raise ConversionError(
-                f"{self._final}: is there already; remove it, or choose another name"
-            )
-        self._final.parent.mkdir(parents=True, exist_ok=True)
-        self.folder.mkdir(exist_ok=True)
-        self._lock = _locked(self.folder / "conversion.json")
+        check_free(self._final)
         try:
-            _agree(self._lock, self.folder, description, resume=resume)
-            self._environment = lmdb.open(
-                str(self.folder / "database"), map_size=map_bytes, lock=False
-            )
-        except BaseException:
-            os.close(self._lock)
-            raise
+            self._final.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
+            self._lock = _locked(self.folder / "conversion.json")
+        except OSError as error:
+            raise self._not_begun(error) from error
+        with ExitStack() as undo:
+            undo.callback(os.close, self._lock)
+            try:
+                _agree(self._lock, self.folder, description, resume=resume)
+                self._notes = os.open(
+                    self.folder / "notes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664
+                )
+                undo.callback(os.close, self._notes)
+                _check_whole(self.folder / "database")
+                self._environment = lmdb.open(
+                    str(self.folder / "database"), map_size=map_bytes, lock=False
+                )
+                undo.callback(self._environment.close)
+                self._last_key = self._stored_last_key()
+            except (lmdb.Error, OSError) as error:
+                raise self._not_begun(error) from error
+            self._undo = undo.pop_all()
         self._commit_bytes = commit_bytes
         self._pending: list[tuple[bytes, bytes]] = []
         self._pending_bytes = 0
-        self._last_key = self._stored_last_key()
+        self._pending_notes: list[bytes] = []
+        # What follows the last whole note is of a write that was cut.
+        self._notes_end = os.fstat(self._notes).st_size // NOTE_BYTES * NOTE_BYTES
         self._closed = False
 
     def keys(self) -> Iterator[bytes]:
@@ -99,13 +118,33 @@ class Draft:
             cursor = transaction.cursor()
             return cursor.value() if cursor.first() else None
 
-    def put(self, key: bytes, value: bytes) -> None:
+    def value(self, key: bytes) -> bytes | None:
+        """Return the value that is stored under a key."""
+        with self._environment.begin() as transaction:
+            value: bytes | None = transaction.get(key)
+            return value
+
+    def notes(self) -> bytes:
+        """Return the notes of what was put and committed, and of some that was not, in order."""
+        content = b""
+        while len(content) < self._notes_end:
+            content += os.pread(self._notes, self._notes_end - len(content), len(content))
+        return content
+
+    def put(self, key: bytes, value: bytes, *, note: bytes = b"") -> None:
         """Store a record, at the latest when it is finished.
+
+        Args:
+            key: Its key.
+            value: Its value.
+            note: `NOTE_BYTES` that are kept of it until all is finished, or none.
 
         Raises:
             ConversionError: The disk is full, or fails.
         """
         self._pending.append((key, value))
+        if note:
+            self._pending_notes.append(note)
         self._pending_bytes += len(key) + len(value)
         if self._pending_bytes >= self._commit_bytes or len(self._pending) >= _COMMIT_RECORDS:
             self.commit()
@@ -119,6 +158,7 @@ class Draft:
         while self._pending:
             last = self._last_key
             try:
+                self._write_notes()
                 with self._environment.begin(write=True) as transaction:
                     for key, value in self._pending:
                         is_next = key > last
@@ -126,7 +166,7 @@ class Draft:
                         last = key if is_next else last
             except lmdb.MapFullError:
                 self._grow()
-            except lmdb.Error as error:
+            except (lmdb.Error, OSError) as error:
                 raise self._failure(error) from error
             else:
                 self._last_key = last
@@ -143,6 +183,8 @@ class Draft:
             ConversionError: The disk is full, or fails; it can be resumed then.
         """
         self.commit()
+        if os.path.lexists(self._final):
+            raise self._overtaken()
         try:
             database = self._compacted()
             for name, content in (files or {}).items():
@@ -151,7 +193,12 @@ class Draft:
                 _sync(path)
             _sync(database / "data.mdb")
             _sync(database)
-            database.rename(self._final)
+            try:
+                database.rename(self._final)
+            except OSError:
+                if os.path.lexists(self._final):
+                    raise self._overtaken() from None
+                raise
             _sync(self._final.parent)
         except (lmdb.Error, OSError) as error:
             raise self._failure(error) from error
@@ -162,14 +209,13 @@ class Draft:
         """Close the draft and remove it."""
         self._environment.close()
         shutil.rmtree(self.folder, ignore_errors=True)  # what is left is no database
-        self.close()
+        self.close()  # last, so that no other process begins in a folder that is being removed
 
     def close(self) -> None:
         """Close the draft as it is, without what is not committed; idempotent."""
         if not self._closed:
             self._closed = True
-            self._environment.close()
-            os.close(self._lock)
+            self._undo.close()
 
     def __enter__(self) -> Self:
         return self
@@ -181,6 +227,14 @@ class Draft:
         with self._environment.begin() as transaction:
             cursor = transaction.cursor()
             return cursor.key() if cursor.last() else b""
+
+    def _write_notes(self) -> None:
+        """Add the notes of what is to be committed; those of a commit that fails stay."""
+        content, end = b"".join(self._pending_notes), self._notes_end
+        while content:
+            written = os.pwrite(self._notes, content, end)
+            content, end = content[written:], end + written
+        self._pending_notes, self._notes_end = [], end
 
     def _grow(self) -> None:
         size = self._environment.info()["map_size"]
@@ -204,26 +258,101 @@ class Draft:
         self._environment.close()
         return database
 
-    def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
-        free = shutil.disk_usage(self.folder).free  # LMDB tells a full disk as an I/O error
+    def _overtaken(self) -> ConversionError:
         return ConversionError(
-            f"{self.folder}: writing the database failed: {error}; {free} bytes are free there; "
+            f"{self._final}: was made by somebody else meanwhile; remove it and go on with --resume"
+        )
+
+    def _not_begun(self, error: lmdb.Error | OSError) -> ConversionError:
+        if isinstance(error, FileExistsError):
+            what, help_ = f"{error.filename} is no folder", "name another place"
+        elif isinstance(error, OSError):
+            what, help_ = error.strerror or str(error), cure(error, self.folder)
+        elif isinstance(error, lmdb.DiskError):
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            what, help_ = str(error), cure(full, self.folder)
+        else:
+            what = str(error)
+            help_ = "remove the folder to begin anew, without --resume"
+        return ConversionError(
+            f"{self.folder}: the database cannot be begun there: {what}; {help_}"
+        )
+
+    def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        free = free_bytes(self.folder)  # LMDB tells a full disk as an I/O error
+        return ConversionError(
+            f"{self.folder}: writing the database failed: {what}; {free} bytes are free there; "
             f"what was written before is kept: see to the disk and go on with --resume"
         )
+
+
+def check_free(final: Path) -> None:
+    """Refuse a place for a database where something is.
+
+    Raises:
+        ConversionError: There is.
+    """
+    if os.path.lexists(final):
+        raise ConversionError(
+            f"{final.absolute()}: is there already; remove it, or choose another name"
+        )
+
+
+def _describe(descriptor: int, content: bytes) -> None:
+    """Write the description of a draft, all of it or nothing."""
+    written = 0
+    try:
+        written = os.pwrite(descriptor, content, 0)
+        os.fsync(descriptor)
+    finally:
+        if written < len(content):
+            os.ftruncate(descriptor, 0)
+    if written < len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _check_whole(folder: Path) -> None:
+    """Refuse a database whose file was cut: LMDB would map it, and die at the first touch.
+
+    One that was not even begun whole, as on a full disk, is removed.
+
+    Raises:
+        ConversionError: It was.
+    """
+    data = folder / "data.mdb"
+    if not data.exists():
+        return
+    if data.stat().st_size < 2 * os.sysconf("SC_PAGE_SIZE"):
+        shutil.rmtree(folder)
+    else:
+        try:
+            DatabaseFile(folder).close()
+        except SourceError as error:
+            raise ConversionError(
+                f"{error}; remove {folder.parent} to begin anew, without --resume"
+            ) from None
 
 
 def _locked(path: Path) -> int:
     """Open the file that describes a draft, and return its descriptor, locked.
 
     Raises:
-        ConversionError: Another process has it locked.
+        ConversionError: Another process has it locked, or has just removed it.
+        OSError: It cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise ConversionError(f"{path.parent}: another conversion is writing it") from None
+        raise ConversionError(
+            f"{path.parent}: another conversion is writing it; wait for its end, or choose "
+            f"another name"
+        ) from None
+    if os.fstat(descriptor).st_nlink == 0:
+        os.close(descriptor)
+        raise ConversionError(f"{path.parent}: another conversion has just ended; begin again")
     return descriptor
 
 
@@ -235,9 +364,14 @@ def _agree(descriptor: int, folder: Path, description: dict[str, Any], *, resume
     """
     content = os.pread(descriptor, 1 << 20, 0)
     if not content:
-        os.pwrite(descriptor, json.dumps(description, indent=2).encode(), 0)
-        os.fsync(descriptor)
-        shutil.rmtree(folder / "database", ignore_errors=True)
+        others = sorted(path.name for path in folder.iterdir() if path.name != "conversion.json")
+        if others:
+            (folder / "conversion.json").unlink()
+            raise ConversionError(
+                f"{folder}: is there already, and holds {others[0]}, which is of no conversion; "
+                f"the folder is needed while the database is made: move it, or choose another name"
+            )
+        _describe(descriptor, json.dumps(description, indent=2).encode())
         return
     if not resume:
         raise ConversionError(
@@ -245,16 +379,22 @@ def _agree(descriptor: int, folder: Path, description: dict[str, Any], *, resume
             f"or remove the folder to begin anew"
         )
     try:
-        before = json.loads(content)
-    except ValueError:
+        before = dict(json.loads(content))
+    except (TypeError, ValueError):
         before = {}
+    if before.get("format") != description.get("format"):
+        raise ConversionError(
+            f"{folder}: cannot be resumed: it is of another version of this program, or damaged; "
+            f"remove the folder to begin anew, without --resume"
+        )
     other = sorted(
         name for name in {*before, *description} if before.get(name) != description.get(name)
     )
     if other:
         raise ConversionError(
             f"{folder}: cannot be resumed, since what is converted has changed "
-            f"({', '.join(other)}); repeat the same command, or remove the folder to begin anew"
+            f"({', '.join(other)}); repeat the same command, or remove the folder to begin anew, "
+            f"without --resume"
         )
 
 

@@ -5,6 +5,8 @@
     PrefetchError
       ConversionError             it failed; what is stored so far is kept, to be resumed
         InputError (ValueError)     the input cannot be converted at all, with every fault in it
+        ChangedInputError           what was converted has changed since; names it
+        ShapesDifferError           records have several shapes, and one was asked for
         UnreadableImagesError       some images cannot be read; lists them
         NothingConvertedError       not one could be read; nothing is left behind
       OptionsError (ValueError)   options that contradict each other or the kind of input
@@ -13,8 +15,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from prefetch._counted import counted
 from prefetch._errors import PrefetchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SHOWN = 20
 
@@ -59,6 +66,29 @@ class Unreadable:
         return f"{self.path}: {self.reason}"
 
 
+class ChangedInputError(ConversionError):
+    """Raised for an input that is no longer what a draft holds of it.
+
+    Attributes:
+        folder: The draft.
+        changed: What has changed: names, and how.
+    """
+
+    def __init__(self, folder: str, changed: Sequence[str], num_stored: int) -> None:
+        self.folder = folder
+        self.changed = tuple(changed)
+        super().__init__(
+            f"{folder}: cannot be resumed: {len(changed)} of the "
+            f"{counted(num_stored, 'record')} in it {'is' if len(changed) == 1 else 'are'} of "
+            f"something that has changed since: {_listed(self.changed)}\n"
+            f"put back what was converted, or remove the folder to begin anew, without --resume"
+        )
+
+
+class ShapesDifferError(ConversionError):
+    """Raised for a record that has not the shape of the first, where one shape is asked for."""
+
+
 class UnreadableImagesError(ConversionError):
     """Raised at the end, for images that cannot be read; the others are stored and kept.
 
@@ -71,7 +101,7 @@ class UnreadableImagesError(ConversionError):
         self.unreadable = unreadable
         self.num_images = num_images
         super().__init__(
-            f"{len(unreadable)} of {num_images} images cannot be read: "
+            f"{len(unreadable)} of {counted(num_images, 'image')} cannot be read: "
             f"{_listed([str(one) for one in unreadable])}\n"
             f"repair them or take them out with --skip-unreadable, and go on with --resume"
         )
@@ -87,8 +117,11 @@ class NothingConvertedError(ConversionError):
     def __init__(self, unreadable: tuple[Unreadable, ...]) -> None:
         self.unreadable = unreadable
         num = len(unreadable)
+        which = f"none of the {num} images" if num > 1 else "the only image"
+        negated = "can" if num > 1 else "cannot"
+        first = "; the first is" if num > 1 else ":"
         super().__init__(
-            f"none of the {num} images can be read, so that no database is made; the first is "
+            f"{which} {negated} be read, so that no database is made{first} "
             f"{unreadable[0]}; are names relative to ROOT?"
         )
 

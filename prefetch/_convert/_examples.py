@@ -14,11 +14,13 @@ class Example:
         value: The bytes of a Datum.
         shape: (channels, height, width) of its pixels, decoded as they are stored.
         unchanged: Whether it holds the bytes of an image file as they are.
+        stamp: That of the file when it was read; see `Examples.stamp`.
     """
 
     value: bytes
     shape: tuple[int, int, int]
     unchanged: bool = False
+    stamp: bytes = b""
 
 
 class Examples(Protocol):
@@ -43,5 +45,17 @@ class Examples(Protocol):
             UnreadableError: It cannot be read; says why.
         """
 
-    def fingerprint(self) -> str:
-        """Return what tells these examples, and how they are stored, from any others."""
+    def stamp(self, index: int) -> bytes:
+        """Return what tells whether one is still as it was read, without reading it.
+
+        Where it differs, the content may have changed, and need not have.
+
+        Raises:
+            UnreadableError: There is nothing to read any more.
+        """
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what tells which examples these are, and how they are stored, from any others.
+
+        What they hold is not in it. Names say what a value is of.
+        """

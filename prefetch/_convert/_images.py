@@ -20,8 +20,7 @@ import json
 import os
 import threading
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import cv2
@@ -31,9 +30,11 @@ from prefetch._convert._errors import OptionsError, UnreadableError
 from prefetch._convert._examples import Example
 from prefetch._convert._keys import image_key
 from prefetch._convert._listing import suffix
+from prefetch._convert._stamps import stamp_of, stamp_of_all
 from prefetch._datum import encode_datum
-from prefetch._decode import ImageDecoder
+from prefetch._decode import MAX_PIXELS, ImageDecoder
 from prefetch._faults import BadRecordError
+from prefetch._input_file import check_regular, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ class Treatment:
             for that of each file's own name.
 
     Raises:
-        OptionsError: A size is negative, or no images of the type can be written.
+        OptionsError: A size is negative or too large, or no images of the type can be written.
     """
 
     gray: bool = False
@@ -72,6 +73,11 @@ class Treatment:
             raise OptionsError(
                 f"expected a size in pixels, or 0 for the image's own; "
                 f"found {self.resize_height} x {self.resize_width} (height x width)"
+            )
+        if self.resize_height * self.resize_width > MAX_PIXELS:
+            raise OptionsError(
+                f"{self.resize_height} x {self.resize_width} (height x width) are more than the "
+                f"{MAX_PIXELS} pixels that a feed takes of an image"
             )
         if self.encode_type and not _can_encode(self.encode_type):
             raise OptionsError(
@@ -142,25 +148,37 @@ class ImageExamples:
             UnreadableError: It cannot be read, decoded or encoded.
         """
         name, label = self._entries[index]
+        with _unreadable(), open_regular(self._root + name) as opened:
+            stamp = stamp_of(os.fstat(opened.fileno()))
+            file = opened.read()
         try:
-            file = Path(self._root + name).read_bytes()
-        except OSError as error:
-            raise UnreadableError(error.strerror or str(error)) from None
-        except ValueError as error:  # a zero byte in the name
-            raise UnreadableError(str(error)) from None
-        try:
-            return self._example(name, file, label)
+            return replace(self._example(name, file, label), stamp=stamp)
         except BadRecordError as bad:
             raise UnreadableError(_why(bad)) from None
         except cv2.error as error:
             raise UnreadableError(f"OpenCV says: {error.err}") from None
 
-    def fingerprint(self) -> str:
-        """Return a digest of the names, the labels and the treatment."""
-        digest = hashlib.sha256(json.dumps(asdict(self._treatment)).encode())
+    def stamp(self, index: int) -> bytes:
+        """Return the stamp of an image's file.
+
+        Raises:
+            UnreadableError: It is not there, or no file any more.
+        """
+        path = self._root + self._entries[index].name
+        with _unreadable():
+            check_regular(path)
+            return stamp_of_all([path])
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return digests of the names and labels, and of the treatment."""
+        digest = hashlib.sha256()
         for name, label in self._entries:
             digest.update(b"%d %b\0" % (label, os.fsencode(name)))
-        return digest.hexdigest()
+        treatment = json.dumps(asdict(self._treatment)).encode()
+        return {
+            "names and labels": digest.hexdigest(),
+            "options": hashlib.sha256(treatment).hexdigest(),
+        }
 
     def _example(self, name: str, file: bytes, label: int) -> Example:
         treatment = self._treatment
@@ -188,6 +206,17 @@ class ImageExamples:
                 encoded=False,
             )
         return Example(value, (channels, height, width))
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """Turn what the system says of a file into why an image cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from None
+    except ValueError as error:  # a zero byte in the name
+        raise UnreadableError(str(error)) from None
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from prefetch._convert._images import ImageExamples, Treatment
 from prefetch._convert._keys import is_shortened
 from prefetch._convert._labels import LabelRule
 from prefetch._convert._listing import Listing, find_classes, read_list
+from prefetch._counted import counted
 from prefetch._permutation import shuffled
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Input:
         classes: (name, label) of each class folder; empty for other kinds.
         num_other_files: Files in class folders that are no images by their names.
         num_keys_shortened: Images whose names are too long for LMDB's keys.
+        notes: What is hardly meant, or easily taken for something else, one sentence each.
     """
 
     kind: Kind
@@ -86,6 +88,7 @@ class Input:
     classes: tuple[tuple[str, int], ...] = ()
     num_other_files: int = 0
     num_keys_shortened: int = 0
+    notes: tuple[str, ...] = ()
 
 
 _Names: TypeAlias = frozenset[str]
@@ -133,7 +136,7 @@ def open_input(paths: Sequence[Path], options: InputOptions, *, kind: Kind | Non
     kind = kind or kind_of(paths)
     least, most, words = _NUM_PATHS[kind]
     if not least <= len(paths) <= most:
-        raise OptionsError(f"expected {words} before DB, found {len(paths)} paths")
+        raise OptionsError(f"expected {words} before DB, found {counted(len(paths), 'path')}")
     _check_options(kind, options)
     if kind in (Kind.LIST, Kind.FOLDERS):
         return _open_images(kind, paths, options)
@@ -180,6 +183,11 @@ def _check_options(kind: Kind, options: InputOptions) -> None:
             raise OptionsError(
                 f"{_OPTION_NAMES[name]}: not for input of the kind {kind}, only for {kinds}"
             )
+    if options.labels is LabelRule.CAFFE and kind is not Kind.LIST:
+        raise OptionsError(
+            f"--labels caffe: it says what becomes of a list's text, and input of the kind {kind} "
+            f"has labels that are numbers; --labels int32 accepts negative ones"
+        )
 
 
 def _open_images(kind: Kind, paths: Sequence[Path], options: InputOptions) -> Input:
@@ -200,6 +208,7 @@ def _open_images(kind: Kind, paths: Sequence[Path], options: InputOptions) -> In
         classes=listing.classes,
         num_other_files=listing.num_other_files,
         num_keys_shortened=num_shortened,
+        notes=listing.notes,
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LEADING_INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
+_MOST_DIGITS = 20  # more than 64 bits have; int() refuses thousands of them
+_SHOWN = 40
 
 FLOATS_HINT = (
     "for labels of floats, or several a record, make a second database from a .npy array of "
@@ -51,8 +53,8 @@ def parse_label(text: str, rule: LabelRule) -> int:
     if rule is LabelRule.CAFFE:
         return _atoi(text)
     if not _INTEGER.fullmatch(text):
-        raise LabelError(f"the label {text!r} is no integer; {FLOATS_HINT}")
-    return _accepted(int(text), rule)
+        raise LabelError(f"the label {_shown(text)!r} is no integer; {FLOATS_HINT}")
+    return _accepted(_integer(text), rule, _shown(text))
 
 
 def check_labels(labels: NDArray[Any], rule: LabelRule) -> NDArray[np.int32]:
@@ -72,22 +74,33 @@ def check_labels(labels: NDArray[Any], rule: LabelRule) -> NDArray[np.int32]:
     if labels.size:
         for extreme in (labels.argmin(), labels.argmax()):
             try:
-                _accepted(int(labels[extreme]), rule)
+                _accepted(int(labels[extreme]), rule, str(labels[extreme]))
             except LabelError as error:
                 raise LabelError(f"record {extreme}: {error}") from None
     return labels.astype(np.int32)
 
 
-def _accepted(label: int, rule: LabelRule) -> int:
+def _accepted(label: int, rule: LabelRule, shown: str) -> int:
     if label not in _INT32:
-        raise LabelError(f"the label {label} does not fit int32, which a Datum's label is")
+        raise LabelError(f"the label {shown} does not fit int32, which a Datum's label is")
     if label < 0 and rule is LabelRule.STRICT:
-        raise LabelError(f"the label {label} is negative; --labels int32 accepts it")
+        raise LabelError(f"the label {shown} is negative; --labels int32 accepts it")
     return label
 
 
 def _atoi(text: str) -> int:
     """Return what atoi does where long has 64 bits."""
     found = _LEADING_INTEGER.match(text)
-    value = min(max(int(found[1]), -(2**63)), 2**63 - 1) if found else 0
+    value = min(max(_integer(found[1]), -(2**63)), 2**63 - 1) if found else 0
     return ((value + 2**31) & 0xFFFF_FFFF) - 2**31
+
+
+def _integer(text: str) -> int:
+    """Return the integer that a text is, or one as far beyond 64 bits."""
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    value = int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS
+    return -value if text.startswith("-") else value
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

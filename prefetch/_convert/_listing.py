@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prefetch._convert._errors import InputError
 from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, parse_label
+from prefetch._counted import counted
+from prefetch._input_file import read_file_or_pipe
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _SUFFIXES = "bmp dib gif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp"
@@ -18,7 +21,30 @@ IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of names, in lower case, by which files in class folders are taken for images."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_OTHER_SEPARATOR = re.compile(r".*[^\t,;](\t|,|;)[+-]?[0-9]+\s*", re.ASCII | re.DOTALL)
+_SEVERAL = re.compile(r"[+-]?[0-9.]+(?:[,;][+-]?[0-9.]+)*", re.ASCII)  # or one
+_SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
+_NAMED = 5
 _ENDS_IN_NUMBER = re.compile(r".*\s[+-]?[0-9.]+(?:e[+-]?[0-9]+)?", re.ASCII | re.DOTALL)
+
+
+class _SeparatorError(LabelError):
+    """Raised for a line with something else than a space before the label.
+
+    Attributes:
+        cure: What makes a list of such lines one with spaces.
+    """
+
+    def __init__(self, line: str, separator: str) -> None:
+        super().__init__(
+            f"{_SEPARATORS[separator]} stands before the label, where a space is expected: "
+            f"{_shown(line)}"
+        )
+        spelled = "\\t" if separator == "\t" else separator
+        self.cure = (
+            f"make it a list with spaces: sed 's/{spelled} *\\([^{spelled}]*\\)$/ \\1/' LIST > NEW"
+        )
 
 
 class Entry(NamedTuple):
@@ -42,12 +68,14 @@ class Listing:
         entries: The images.
         classes: (name, label) of each class folder, by label; empty for a list file.
         num_other_files: Files in class folders that are no images by their names.
+        notes: What is hardly meant, or easily taken for something else, one sentence each.
     """
 
     root: str
     entries: tuple[Entry, ...]
     classes: tuple[tuple[str, int], ...] = ()
     num_other_files: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> Listing:
@@ -58,7 +86,7 @@ def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> 
 
     Args:
         root: Folder that names are relative to.
-        path: The list.
+        path: The list, a file or a pipe.
         rule: Which labels are accepted.
 
     Raises:
@@ -66,11 +94,23 @@ def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> 
         OSError: The file cannot be read.
     """
     folder = _folder(root)
-    lines = path.read_bytes().removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n").split(b"\n")
+    content = read_file_or_pipe(path)
+    if content.startswith(_UTF_16_MARKS) and b"\0" in content:
+        raise InputError(
+            os.fspath(path.absolute()),
+            "is UTF-16, and names are compared byte by byte; write it as UTF-8, as with "
+            "iconv -f UTF-16 -t UTF-8",
+        )
+    lines = content.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n").split(b"\n")
     entries, faults = [], []
+    respelled = False
     for number, line in enumerate(lines, 1):
         try:
             entries.append(_entry(os.fsdecode(line.removesuffix(b"\r")), folder, rule))
+        except _SeparatorError as error:
+            cure = "" if respelled else f"; {error.cure}"  # the same for every line
+            respelled = True
+            faults.append(f"line {number}: {error}{cure}")
         except LabelError as error:
             faults.append(f"line {number}: {error}")
     if lines == [b""]:
@@ -86,37 +126,75 @@ def find_classes(root: Path) -> Listing:
     Every folder in ``root`` is a class, with all of the images in it, however deep. Labels count
     the classes from 0 in the order of their names' bytes; where all names are integers of int32,
     they are the labels themselves. Hidden files and folders are left out, symbolic links followed.
+    Images that lie in ``root`` itself are in no class and left out, which is noted.
 
     Raises:
         InputError: There are no class folders, no images in them, or a symbolic link leads back to
             a folder that it lies in.
         OSError: A folder cannot be read.
     """
-    names = sorted((one.name for one in _visible(root) if one.is_dir()), key=os.fsencode)
+    visible = _visible(root)
+    names = sorted((one.name for one in visible if _is_folder(one)), key=os.fsencode)
     if not names:
         raise InputError(
             os.fspath(root.absolute()),
             "holds no class folders; give a LIST of its images and their labels",
         )
-    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
-    if len(set(numbers)) == len(names) and max(numbers) < 2**31:
-        classes = sorted(zip(names, numbers, strict=True), key=lambda pair: pair[1])
-    else:
-        classes = [(name, label) for label, name in enumerate(names)]
+    classes, notes = _labelled(names)
+    num_loose = sum(_is_image(one.name) and not _is_folder(one) for one in visible)
+    if num_loose:
+        notes.append(
+            f"{counted(num_loose, 'image')} in ROOT itself, in no class folder: left out; move "
+            f"them into class folders"
+        )
     entries: list[Entry] = []
+    empty: list[str] = []
     num_other = 0
     for name, label in classes:
         files = _files(root / name, name, frozenset({_identity(root)}))
         images = sorted((file for file in files if _is_image(file)), key=os.fsencode)
         entries += [Entry(file, label) for file in images]
         num_other += len(files) - len(images)
+        if not images:
+            empty.append(name)
     if not entries:
         raise InputError(
             os.fspath(root.absolute()),
-            f"holds {len(classes)} class folders and no images in them; files are taken for "
-            f"images by their names' endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
+            f"holds {counted(len(classes), 'class folder')} and no images in them; files are "
+            f"taken for images by their names' endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
         )
-    return Listing(_folder(root), tuple(entries), tuple(classes), num_other)
+    if empty:
+        notes.append(
+            f"{counted(len(empty), 'class folder')} without images, with labels all the same: "
+            f"{_some(empty)}"
+        )
+    return Listing(_folder(root), tuple(entries), tuple(classes), num_other, tuple(notes))
+
+
+def _labelled(names: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
+    """Return class folders with their labels, by label, and what is to be noted about that.
+
+    Args:
+        names: Their names, in the order of the names' bytes.
+    """
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+    if not numbers:
+        return [(name, label) for label, name in enumerate(names)], []
+    if len(set(numbers)) == len(names) and max(numbers) < 2**31:
+        classes = sorted(zip(names, numbers, strict=True), key=lambda pair: pair[1])
+        if [label for _, label in classes] == list(range(len(names))):
+            return classes, []
+        note = (
+            f"the names of all class folders are integers, and so these are the labels, from "
+            f"{classes[0][1]} to {classes[-1][1]}, and no count from 0"
+        )
+        return classes, [note]
+    note = (
+        f"the names of {len(numbers)} of {counted(len(names), 'class folder')} are integers, and "
+        f"are not the labels, since not all names are different integers below 2147483648; "
+        f"labels count from 0 in the order of the names, as classes.tsv says"
+    )
+    return [(name, label) for label, name in enumerate(names)], [note]
 
 
 def suffix(name: str) -> str:
@@ -135,11 +213,19 @@ def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
         return Entry(name if space else line, parse_label(text, rule))
     if not line:
         raise LabelError("the line is empty")
+    other = _OTHER_SEPARATOR.fullmatch(line)
+    if other and not (space and _SEVERAL.fullmatch(text)):
+        raise _SeparatorError(line, other[1][0])
     if not space:
         raise LabelError(f"expected a name, a space and a label, found {_shown(line)}")
     if not text:
         raise LabelError(f"the line ends in a space, behind {_shown(name)}")
     label = parse_label(text, rule)
+    if name.endswith((" ", "\t")) and not os.path.lexists(folder + name):
+        raise LabelError(
+            f"several spaces stand before the label, and all but the last belong to the name, "
+            f"{_shown(name)}: there is no such file; leave one space"
+        )
     if _ENDS_IN_NUMBER.fullmatch(name) and not os.path.lexists(folder + name):
         raise LabelError(
             f"there seem to be several labels: there is no file {_shown(name)}; {FLOATS_HINT}"
@@ -149,6 +235,18 @@ def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 100 else f"{text[:100]}...")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_folder(one: os.DirEntry[str]) -> bool:
+    try:
+        return one.is_dir()
+    except OSError:  # a link that leads in circles
+        return False
 
 
 def _visible(folder: Path) -> list[os.DirEntry[str]]:
@@ -183,10 +281,10 @@ def _files(folder: Path, name: str, around: frozenset[tuple[int, int]] = frozens
     found = []
     for one in _visible(folder):
         path = f"{name}/{one.name}"
-        if one.is_dir():
+        if _is_folder(one):
             found += _files(folder / one.name, path, around)
-        elif one.is_file():
-            found.append(path)
+        else:
+            found.append(path)  # also what cannot be read: it is found so when it is to be
     return found
 
 

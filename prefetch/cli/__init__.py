@@ -21,8 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 done; 1 an error, which was printed; 2 a wrong use of the command; 130
-        interrupted by Ctrl-C.
+        interrupted by Ctrl-C; 141 the reader of the output has left.
     """
-    from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
+    try:
+        from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
 
-    return run(arguments)
+        return run(arguments)
+    except KeyboardInterrupt:
+        return 130

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import io
 import logging
 import os
 import sys
@@ -23,6 +21,7 @@ from prefetch.cli._inspect import inspect
 from prefetch.cli._mean import mean
 from prefetch.cli._schema import schema
 from prefetch.cli._show import show
+from prefetch.cli._streams import OutputLostError, standard_streams, tell
 from prefetch.cli._terminal import listening
 
 if TYPE_CHECKING:
@@ -37,23 +36,31 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         level = logging.INFO if ctx.params.get("verbose") else logging.WARNING
         try:
-            with listening(_tell, level=level):
+            with listening(tell, level=level):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            _tell("interrupted", "nothing more was done")
+            tell("interrupted", "nothing more was done")
             raise typer.Exit(_INTERRUPTED) from None
-        except BrokenPipeError:
-            raise  # whoever read the output has enough; typer ends quietly
-        except (PrefetchError, SyncedMemoryError, OSError) as error:
+        except OutputLostError:
+            raise  # told, or not, where all has ended
+        except (PrefetchError, SyncedMemoryError, OSError, MemoryError) as error:
             if ctx.params.get("debug"):
                 traceback.print_exc()
             else:
-                _tell("error", str(error))
+                tell("error", _in_words(error))
             raise typer.Exit(1) from None
 
 
-def _tell(level: str, message: str) -> None:
-    sys.stderr.write(f"{level}: {message}\n")
+def _in_words(error: Exception) -> str:
+    """Return what an error says, with the file that it is about and without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is None:
+            return error.strerror
+        path = os.path.abspath(os.fsdecode(error.filename))  # noqa: PTH100 - it may be of bytes
+        return f"{path}: {error.strerror}"
+    if isinstance(error, MemoryError) and not isinstance(error, PrefetchError):
+        return f"there is not enough memory {error}".rstrip()
+    return str(error)
 
 
 app = typer.Typer(
@@ -68,13 +75,16 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callbacks take the value
     if wanted:
+        import importlib.metadata  # noqa: PLC0415 - 13 ms, and for this alone
+
         sys.stdout.write(f"ringfeed {importlib.metadata.version('ringfeed')}\n")
         raise typer.Exit
 
 
 @app.callback(
     epilog="ringfeed COMMAND --help shows each command with examples. Exit status: 0 done; 1 an "
-    "error, which stands on the standard error; 2 a wrong use of the command; 130 interrupted."
+    "error, which stands on the standard error; 2 a wrong use of the command; 130 interrupted; "
+    "141 where the reader of the output has left."
 )
 def _ringfeed(
     *,
@@ -163,13 +173,18 @@ app.command(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit status."""
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # a damaged image is reported by us
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a key may be in any script
-    try:
-        app(args=None if arguments is None else list(arguments), prog_name="ringfeed")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    return 0
+    with standard_streams() as streams:
+        if streams.is_closed:
+            tell("error", "the standard output is closed; lead it somewhere, such as to /dev/null")
+            return 1
+        try:
+            app(args=None if arguments is None else list(arguments), prog_name="ringfeed")
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except KeyboardInterrupt:
+            status = _INTERRUPTED
+        except OutputLostError:
+            status = 1
+        else:
+            status = 0
+        return streams.status(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,8 @@ from prefetch.cli._terminal import messages, output, print_json
 
 if TYPE_CHECKING:
     from prefetch._feed import Feed
+
+logger = logging.getLogger(__name__)
 
 _BUSY_LOAD = 0.5
 
@@ -81,8 +84,8 @@ def bench(
     progress = messages()
     load_before = os.getloadavg()[0]
     if load_before > _BUSY_LOAD:
-        progress.print(
-            f"This machine is busy (load {load_before:.1f}): expect bad and unsteady numbers."
+        logger.warning(
+            "this machine is busy (load %.1f): expect bad and unsteady numbers", load_before
         )
     effort = Effort(rounds=rounds, batches=batches, seconds=seconds)
     cases = measure_throughput(open_feed, effort, consumer_s=consumer_ms / 1000, console=progress)

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prefetch._counted import counted
 from prefetch.cli._opening import (
     ConfigArgument,
     JsonOption,
@@ -15,7 +16,13 @@ from prefetch.cli._opening import (
     StageOption,
     load,
 )
-from prefetch.cli._terminal import listening, print_fields, print_json, shown_bytes, shown_key
+from prefetch.cli._terminal import (
+    collecting_warnings,
+    print_fields,
+    print_json,
+    shown_bytes,
+    shown_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,14 +47,14 @@ def check(
     """
     from prefetch._check import check_config  # noqa: PLC0415 - pydantic is slow to import
 
-    warnings: list[str] = []
-    with listening(lambda _, message: warnings.append(message)):
+    with collecting_warnings() as warnings:
         options = load(config, phase=phase, layer=layer, stages=stage, root=root)
         report = check_config(options)
+        warnings.extend(report.warnings)
     if as_json:
         keys = [shown_key(key) for key in report.first_keys]
-        fields = dataclasses.asdict(report) | {"first_keys": keys}
-        print_json({"config": str(config.absolute()), **fields, "warnings": warnings})
+        fields = dataclasses.asdict(report) | {"first_keys": keys, "warnings": warnings}
+        print_json({"config": str(config.absolute()), **fields})
     else:
         print_fields(_fields(config, options, report, warnings))
 
@@ -60,7 +67,8 @@ def _fields(
         yield "" if number else "source", source
     yield "records", f"{report.num_records}, phase {report.phase}"
     per_epoch = report.batches_per_epoch
-    yield "epoch", "an endless stream" if per_epoch is None else f"{per_epoch} batches"
+    batches = "an endless stream" if per_epoch is None else counted(per_epoch, "batch", "batches")
+    yield "epoch", batches
     shape = " x ".join(map(str, report.data_shape))
     yield "data", f"{shape} {report.data_dtype} ({options.transform.layout})"
     yield "", f"values {report.least:.6g} to {report.most:.6g}, mean {report.mean:.6g}"
@@ -68,7 +76,8 @@ def _fields(
     yield "first keys", ", ".join(shown_key(key) for key in report.first_keys)
     yield "device", _resolved(options.device, report.device)
     yield "threads", _resolved(str(options.threads), str(report.threads))
-    yield "host memory", f"{shown_bytes(report.host_bytes)} for a ring of {report.slots} batches"
+    batches = counted(report.slots, "batch", "batches")
+    yield "host memory", f"{shown_bytes(report.host_bytes)} for a ring of {batches}"
     held = shown_bytes(report.most_host_bytes)
     yield "", f"{held} where the loop keeps max_batches_held: {options.max_batches_held}"
     on_device = shown_bytes(report.device_bytes)

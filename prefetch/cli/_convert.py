@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from prefetch.cli._opening import check_folder
+from prefetch._counted import counted
+from prefetch._output_file import OutputError
+from prefetch.cli._outputs import check_folder, check_no_input
+from prefetch.cli._tables import check_unreadable, remove_unreadable, table, write_unreadable
 from prefetch.cli._terminal import Patience, print_fields, print_json, shown_bytes
 
 if TYPE_CHECKING:
@@ -95,7 +98,12 @@ def convert(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what an interrupted run has left.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with what an interrupted run has left in DB.partial, if its images are as "
+            "they were.",
+        ),
     ] = False,
     threads: Annotated[
         int | None,
@@ -114,9 +122,12 @@ def convert(
     """
     from prefetch import _convert as conversion  # noqa: PLC0415 - OpenCV is slow to import
 
-    check_folder(report)
-    usual = database.absolute().with_name(f"{database.absolute().name}.unreadable.tsv")
+    usual = _beside(database, ".unreadable.tsv")
     report = report or usual
+    check_folder(None if report == usual else report)
+    check_no_input(report, [*inputs, database, _beside(database, ".partial")])
+    check_unreadable(report)
+    conversion.check_free(database)  # before a large input is read
     began = time.perf_counter()
     try:
         options = conversion.InputOptions(
@@ -140,6 +151,7 @@ def convert(
         )
     except conversion.OptionsError as error:
         raise typer.BadParameter(str(error)) from None
+    _check_outside(database, inputs[0], opened)
     _warn_of_input(options, opened)
     try:
         with Patience() as patience:
@@ -154,18 +166,46 @@ def convert(
                 progress=lambda num, total: patience("converting", num, total),
             )
     except conversion.UnreadableImagesError as error:
-        _write_unreadable(report, error.unreadable)
+        _list_unreadable(report, error.unreadable)
         raise
-    if done.unreadable:
-        _write_unreadable(report, done.unreadable)
-    else:
-        usual.unlink(missing_ok=True)  # an earlier process may have listed what is repaired now
+    listed_in: Path | None = None
+    if not done.unreadable:
+        remove_unreadable(usual)
+    elif _list_unreadable(report, done.unreadable):
+        listed_in = report
     _warn_of_shapes(done)
     elapsed_s = time.perf_counter() - began
     if as_json:
-        print_json(_as_json(database, opened, done, report, elapsed_s))
+        print_json(_as_json(database, opened, done, listed_in, elapsed_s))
     else:
-        print_fields(_fields(database, opened, done, report, elapsed_s))
+        print_fields(_fields(database, opened, done, listed_in, elapsed_s))
+    if done.unreadable and listed_in is None:
+        raise typer.Exit(1)
+
+
+def _beside(database: Path, ending: str) -> Path:
+    """Return the path beside a database that has its name and an ending.
+
+    Raises:
+        BadParameter: The database has no name.
+    """
+    place = database.absolute()
+    if place.name in {"", ".."}:
+        raise typer.BadParameter(f"{database} is no name for a folder to make; name one in it")
+    return place.with_name(f"{place.name}{ending}")
+
+
+def _check_outside(database: Path, root: Path, opened: Input) -> None:
+    """Refuse a database among class folders: a later conversion would take it for a class.
+
+    Raises:
+        BadParameter: It would be there.
+    """
+    if opened.kind == "folders" and database.resolve().is_relative_to(root.resolve()):
+        raise typer.BadParameter(
+            f"{database} would be in {root}, and be taken for a class folder; name a place "
+            f"outside of it"
+        )
 
 
 def _array_names(text: str) -> tuple[str, str] | None:
@@ -181,28 +221,38 @@ def _class_file(opened: Input) -> dict[str, str]:
     """Return the file that tells the label of each class folder."""
     if not opened.classes:
         return {}
-    return {"classes.tsv": "".join(f"{label}\t{name}\n" for name, label in opened.classes)}
+    return {"classes.tsv": table((label, name) for name, label in opened.classes)}
 
 
-def _write_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:
-    lines = (f"{one.index}\t{one.path}\t{one.reason}\n" for one in unreadable)
-    path.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
-    logger.warning("%s: lists %d images that cannot be read", path, len(unreadable))
+def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> bool:
+    """Write the list of images that cannot be read; return whether that was possible."""
+    try:
+        write_unreadable(path, unreadable)
+    except OutputError as error:  # the conversion itself is what the caller wants to hear of
+        logger.error("%s", error)  # noqa: TRY400 - a line, no traceback
+        return False
+    count = counted(len(unreadable), "image")
+    logger.warning("%s: lists %s that cannot be read", path, count)
+    return True
 
 
 def _warn_of_input(options: InputOptions, opened: Input) -> None:
     treatment = options.treatment
     if not (treatment.resizes or treatment.may_keep):
         logger.warning("one of --resize-height and --resize-width has no effect without the other")
+    if options.seed and not options.shuffle:
+        logger.warning("--seed has no effect without --shuffle")
+    for note in opened.notes:
+        logger.warning("%s", note)
     if opened.num_other_files:
         logger.warning(
-            "%d files are left out: by their names' endings they are no images",
-            opened.num_other_files,
+            "%s left out: no images, by their names' endings",
+            counted(opened.num_other_files, "file"),
         )
     if opened.num_keys_shortened:
         logger.warning(
-            "%d names are longer than LMDB's keys, which hold their beginnings and a digest",
-            opened.num_keys_shortened,
+            "%s longer than LMDB's keys, which hold the beginning and a digest",
+            counted(opened.num_keys_shortened, "name"),
         )
 
 
@@ -218,17 +268,17 @@ def _warn_of_shapes(done: Report) -> None:
 
 
 def _fields(
-    database: Path, opened: Input, done: Report, report: Path, elapsed_s: float
+    database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
 ) -> Iterator[tuple[str, str]]:
     yield "database", str(database)
-    yield "input", f"{opened.kind}, {done.num_images} images"
+    yield "input", f"{opened.kind}, {counted(done.num_images, 'image')}"
     resumed = f", {done.num_resumed} of them before" if done.num_resumed else ""
     yield "records", f"{done.num_stored}{resumed}, in {elapsed_s:.1f} s"
     if done.num_unchanged:
-        yield "", f"{done.num_unchanged} hold an image file as it was"
+        yield "", f"{counted(done.num_unchanged, 'image file')} stored unchanged"
     for number, (shape, count) in enumerate(done.shapes.items()):
         if number == _SHAPES_SHOWN:
-            yield "", f"and {len(done.shapes) - number} shapes more"
+            yield "", f"and {counted(len(done.shapes) - number, 'more shape')}"
             break
         yield "" if number else "shapes", f"{' x '.join(map(str, shape))}: {count}"
     for number, (name, label) in enumerate(opened.classes[:_SHAPES_SHOWN]):
@@ -236,12 +286,16 @@ def _fields(
     if len(opened.classes) > _SHAPES_SHOWN:
         yield "", f"and {len(opened.classes) - _SHAPES_SHOWN} more; all are in classes.tsv"
     if done.unreadable:
-        yield "unreadable", f"{len(done.unreadable)} images left out; {report} lists them"
+        left_out = counted(len(done.unreadable), "image")
+        yield (
+            "unreadable",
+            f"{left_out} left out" + (f", listed in {listed_in}" if listed_in else ""),
+        )
     yield "size", shown_bytes(done.size_bytes)
 
 
 def _as_json(
-    database: Path, opened: Input, done: Report, report: Path, elapsed_s: float
+    database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
 ) -> dict[str, Any]:
     return {
         "database": _shown(database.absolute()),
@@ -255,7 +309,7 @@ def _as_json(
         ],
         "classes": {_shown(name): label for name, label in opened.classes},
         "unreadable": len(done.unreadable),
-        "unreadable_report": _shown(report) if done.unreadable else None,
+        "unreadable_report": None if listed_in is None else _shown(listed_in),
         "size_bytes": done.size_bytes,
         "elapsed_s": elapsed_s,
     }

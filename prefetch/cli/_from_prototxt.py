@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from prefetch.cli._opening import (
+from prefetch.cli._opening import (  # noqa: TC001 - typer reads the annotations
     LayerOption,
-    PhaseOption,
     RootOption,
     StageOption,
-    check_folder,
 )
+from prefetch.cli._outputs import check_folder, check_no_input, config_files
 
 
 def from_prototxt(
@@ -30,7 +29,10 @@ def from_prototxt(
         ),
     ] = None,
     *,
-    phase: PhaseOption = None,
+    phase: Annotated[
+        Literal["train", "test"],
+        typer.Option(case_sensitive=False, help="Whose layer: that of training or of testing."),
+    ] = "train",
     layer: LayerOption = None,
     stage: StageOption = None,
     root: RootOption = Path(),
@@ -45,14 +47,17 @@ def from_prototxt(
     Paths become relative to the folder of OUT; in printed text they are absolute.
     """
     from prefetch._config_text import config_text  # noqa: PLC0415 - pydantic is slow to import
+    from prefetch._output_file import write_whole  # noqa: PLC0415 - as above
     from prefetch._prototxt import read_data_layer  # noqa: PLC0415 - as above
 
-    of_phase = (phase or "train").upper()
+    of_phase = phase.upper()
+    check_no_input(output, [network])
     if output is not None and output.exists() and not force:
         raise typer.BadParameter(f"{output} is there already; --force writes over it")
     found = read_data_layer(
         network, phase=of_phase, layer=layer, stages=stage or (), root=root, seed=seed
     )
+    check_no_input(output, config_files(network, found.config))
     notes = {"label_dtype": "Caffe's labels; int64 loses nothing above 2^24"}
     if seed is None:
         notes["seed"] = "another one every run, as in Caffe without random_seed"
@@ -65,5 +70,5 @@ def from_prototxt(
     if output is None:
         sys.stdout.write(text)
         return
-    output.write_text(text, encoding="utf-8")
+    write_whole(output, text.encode())
     sys.stdout.write(f"{output}: written\n")

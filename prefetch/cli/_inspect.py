@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prefetch._counted import counted
 from prefetch.cli._opening import (  # noqa: TC001 - typer reads the annotations
     ChannelsOption,
     JsonOption,
 )
+from prefetch.cli._outputs import check_no_input, database_files
 from prefetch.cli._show import check_picture_name
 from prefetch.cli._terminal import (
     Patience,
@@ -48,7 +50,7 @@ def inspect(
             callback=check_picture_name,
         ),
     ] = None,
-    images: Annotated[int, typer.Option(min=1, help="How many records to draw.")] = 48,
+    images: Annotated[int, typer.Option(min=1, max=4096, help="How many records to draw.")] = 48,
     channels: ChannelsOption = "bgr",
     as_json: JsonOption = False,
 ) -> None:
@@ -59,6 +61,7 @@ def inspect(
     """
     from prefetch._inspect import survey_database  # noqa: PLC0415 - slow to import
 
+    check_no_input(show, database_files(database))
     with Patience() as patience:
         survey = survey_database(database, full=full, progress=patience)
     if show is not None:
@@ -115,7 +118,7 @@ def _fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str, str]]:
         yield "picture", str(picture)
     for number, problem in enumerate(survey.problems):
         num = problem.num_records
-        concerned = "" if num is None else f" ({num} record{'s' * (num > 1)})"
+        concerned = "" if num is None else f" ({counted(num, 'record')})"
         yield "" if number else "problems", f"{problem.severity}: {problem.message}{concerned}"
         if problem.keys:
             yield "", f"  keys: {', '.join(shown_key(key) for key in problem.keys)}"

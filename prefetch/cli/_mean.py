@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from prefetch.cli._opening import check_folder
+from prefetch.cli._outputs import check_folder, check_no_input, database_files
 from prefetch.cli._terminal import Patience, print_fields, print_json
 
 _SUFFIXES = (".binaryproto", ".npy")
@@ -60,6 +60,7 @@ def mean(
 
     if force_color and force_gray:
         raise typer.BadParameter("--force-color and --force-gray exclude each other")
+    check_no_input(output, database_files(database))
     began = time.perf_counter()
     with Patience() as patience, RecordSource.open(database) as source:
         found = compute_mean(

@@ -45,17 +45,6 @@ ChannelsOption = Annotated[
 ]
 
 
-def check_folder(path: Path | None) -> Path | None:
-    """Refuse a file to write whose folder is not there, before anything is read.
-
-    Raises:
-        BadParameter: It is not there.
-    """
-    if path is not None and not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.absolute().parent}")
-    return path
-
-
 def is_network(path: Path) -> bool:
     """Return whether a file is a network's by its name."""
     return path.suffix in _NETWORK_SUFFIXES

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from prefetch._counted import counted
 from prefetch.cli._opening import (
     ConfigArgument,
     JsonOption,
@@ -15,9 +16,9 @@ from prefetch.cli._opening import (
     PhaseOption,
     RootOption,
     StageOption,
-    check_folder,
     load,
 )
+from prefetch.cli._outputs import check_folder, check_no_input, config_files
 from prefetch.cli._terminal import Patience, print_json, shown_key
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def show(
         ),
     ],
     *,
-    batches: Annotated[int, typer.Option(min=1, help="How many batches.")] = 1,
+    batches: Annotated[int, typer.Option(min=1, max=64, help="How many batches.")] = 1,
     channels: Annotated[
         Literal["auto", "bgr", "rgb"],
         typer.Option(
@@ -66,7 +67,9 @@ def show(
     from prefetch._picture import stacked, write_picture  # noqa: PLC0415 - OpenCV is slow to import
     from prefetch._sheets import batch_sheet, view_batches  # noqa: PLC0415 - as above
 
+    check_no_input(output, [config])
     options = load(config, phase=phase, layer=layer, stages=stage, root=root)
+    check_no_input(output, config_files(config, options))
     order = options.transform.channels if channels == "auto" else channels
     views: list[BatchView] = []
     sheets = []
@@ -81,8 +84,9 @@ def show(
     if as_json:
         print_json({"picture": str(output.absolute()), "batches": [_as_json(one) for one in views]})
     else:
-        num_records = sum(len(view.keys) for view in views)
-        sys.stdout.write(f"{output}: {num_records} records in {len(views)} of the feed's batches\n")
+        records = counted(sum(len(view.keys) for view in views), "record")
+        batches_drawn = counted(len(views), "batch", "batches")
+        sys.stdout.write(f"{output}: {records} in {batches_drawn}\n")
 
 
 def _described(path: Path, options: FeedConfig) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from prefetch._errors import PrefetchWarning
+from prefetch.cli._streams import printable, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +42,7 @@ def _console(file: TextIO) -> Console:
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Print names and values in two columns; a name is empty where the one before it goes on."""
-    rows = list(fields)
+    rows = [(name, printable(value).replace("\n", "\\n")) for name, value in fields]
     if not sys.stdout.isatty():
         width = max(len(name) for name, _ in rows)
         sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in rows))
@@ -110,6 +111,22 @@ class Patience:
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+@contextmanager
+def collecting_warnings() -> Iterator[list[str]]:
+    """Collect what the packages warn of, for the time of a block; the rest is told as before."""
+    collected: list[str] = []
+
+    def collect(level: str, message: str) -> None:
+        if level == "warning":
+            collected.append(message)
+        else:
+            tell(level, message)
+
+    # The level is that of the block around this one: what it shows is still shown.
+    with listening(collect, level=logging.getLogger("prefetch").getEffectiveLevel()):
+        yield collected
 
 
 class _Listener(logging.Handler):

@@ -29,6 +29,18 @@ def test_the_throughput_report_has_the_documented_fields(tmp_path: Path) -> None
     assert one["bytes"] == one["images"] * 3 * 7 * 7 * 4
 
 
+@pytest.mark.parametrize("name", ["nowhere/report.json", "feed.yaml"])
+def test_a_report_goes_to_a_folder_that_is_there_and_not_over_the_configuration(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "feed.yaml"
+    config.write_text("source: nowhere\n")
+    with pytest.raises(SystemExit, match="2"):
+        benchmark.main([*_SMALL, str(config), "--json", str(tmp_path / name)])
+    assert "--json: " in capsys.readouterr().err
+    assert "source: nowhere\n" == config.read_text()
+
+
 def test_the_overlap_report_compares_with_the_longer_cost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

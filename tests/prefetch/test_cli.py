@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import logging
+import os
+import re
 import signal
 import sys
 import warnings
@@ -103,6 +105,36 @@ def test_an_error_is_one_message_and_status_1(run: Run) -> None:
     status, out, err = run("inspect", "none")
     assert (1, "", 1) == (status, out, len(err.splitlines()))
     assert err.startswith(f"error: {Path.cwd()}/none: there is nothing here")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "pipe"],
+        ["inspect", "."],
+        ["mean", "pipe"],
+        ["mean", "."],
+        ["check", "pipe"],
+        ["show", "pipe", "a.png"],
+        ["bench", "pipe"],
+        ["from-prototxt", "pipe"],
+        ["check", "mean.yaml"],
+        ["convert", "data", "pipe", "db"],
+        ["convert", "pipe", "pipe", "db"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_a_pipe_where_a_file_is_expected_ends_by_itself(
+    run: Run, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prefetch._input_file.SILENCE_S", 0.01)
+    os.mkfifo("pipe")
+    Path("data.mdb").symlink_to("pipe")
+    Path("mean.yaml").write_text("source: data/lmdb\ntransform: {mean_file: pipe}\n")
+    status, out, err = run(*arguments)
+    assert (1, "") == (status, out)
+    assert "is a pipe" in err or "is neither a folder nor a file" in err or "is no file" in err
 
 
 @pytest.mark.usefixtures("folder")
@@ -277,7 +309,7 @@ def test_show_draws_batches_and_reports_them(run: Run) -> None:
     picture = cv2.imread("b.png")
     assert picture is not None
     status, out, _ = run("show", "feed.yaml", "b.png")
-    assert (0, "b.png: 8 records in 1 of the feed's batches\n") == (status, out)
+    assert (0, "b.png: 8 records in 1 batch\n") == (status, out)
     again = cv2.imread("b.png")
     assert again is not None
     assert len(again) < len(picture)
@@ -327,13 +359,43 @@ def test_check_counts_device_memory_where_there_is_any(run: Run) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_check_lists_warnings_in_its_report(run: Run) -> None:
-    Path("one.yaml").write_text("source: data/lmdb\nprefetch: 1\n")
+    Path("one.yaml").write_text("source: data/lmdb\nprefetch: 1\nbatch_size: 8\n")
     (warning,) = report(run, "check", "one.yaml")["warnings"]
     assert "prefetch is 1" in warning
     status, out, err = run("check", "net.prototxt")
     assert (0, "") == (status, err)
     assert "rand_skip has no effect" in out
     assert "an endless stream" in out
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "words"),
+    [
+        ("partial", "an epoch is one batch, smaller"),
+        ("wrap", "a batch holds records several times"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_check_warns_of_batches_larger_than_the_database(
+    last_batch: str, words: str, run: Run
+) -> None:
+    Path("large.yaml").write_text(f"source: data/lmdb\nbatch_size: 21\nlast_batch: {last_batch}\n")
+    (warning,) = report(run, "check", "large.yaml")["warnings"]
+    assert f"batch_size is 21, more than the 20 records: {words}" in warning
+    Path("fits.yaml").write_text(f"source: data/lmdb\nbatch_size: 20\nlast_batch: {last_batch}\n")
+    assert [] == report(run, "check", "fits.yaml")["warnings"]
+    if last_batch == "partial":
+        assert "epoch          1 batch\n" in run("check", "fits.yaml")[1]
+
+
+@pytest.mark.usefixtures("folder")
+def test_verbose_check_says_what_was_chosen_and_lists_warnings_as_before(run: Run) -> None:
+    quiet = run("check", "feed.yaml")
+    assert "" == quiet[2]
+    status, out, err = run("-v", "check", "feed.yaml", "--json")
+    assert 0 == status
+    assert [] == json.loads(out)["warnings"]
+    assert "info: threads: auto resolved to" in err
 
 
 @pytest.mark.usefixtures("folder")
@@ -438,6 +500,76 @@ def test_a_path_that_yaml_could_take_for_something_else_is_a_path(run: Run) -> N
     run("from-prototxt", "odd.prototxt", "odd.yaml")
     with prefetch.open("odd.yaml") as feed:
         assert (Path(name).absolute(),) == feed.config.source
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_help_of_from_prototxt_speaks_of_networks_only(run: Run) -> None:
+    out = run("from-prototxt", "--help")[1]
+    assert "YAML file says" not in out
+    assert "[default: train]" in out
+
+
+# --- one of a thing --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_of_a_thing_is_called_as_such(run: Run) -> None:
+    write_database(Path("single"), fingerprinted_images(1))
+    Path("one.yaml").write_text("source: single\nbatch_size: 1\nprefetch: 2\n", encoding="utf-8")
+    Path("photos").mkdir()
+    cv2.imwrite("photos/a.png", np.zeros((2, 2, 3), np.uint8))
+    Path("list.txt").write_text("a.png 0\n")
+    Path("none.txt").write_text("b.png 0\n")
+    Path("classes/5/empty").mkdir(parents=True)
+    Path("classes/5/a.png").write_bytes(Path("photos/a.png").read_bytes())
+    Path("classes/5/note.txt").touch()
+    told = [
+        run("check", "one.yaml"),
+        run("inspect", "single"),
+        run("show", "one.yaml", "a.png"),
+        run("convert", "photos", "list.txt", "db"),
+        run("convert", "photos", "none.txt", "db2"),
+        run("convert", "photos", "none.txt", "db3", "--skip-unreadable"),
+        run("convert", "classes", "db4", "--encoded"),
+        run("mean", "single"),
+        run("convert", "photos/a.png", "a.png", "db5", "--from", "arrays"),
+    ]
+    text = "".join(out + err for _, out, err in told)
+    assert "epoch          1 batch\n" in text
+    assert "the only image cannot be read" in text
+    assert "1 file left out" in text
+    assert [] == re.findall(r"\b1 (?:\w+ )?\w+(?:es|[^s]s)\b", text)
+
+
+# --- for programs ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", "classes", "db", "--skip-unreadable", "--seed", "3"],
+        ["mean", "data/lmdb"],
+        ["inspect", "bad", "--show", "a.png"],
+        ["show", "net.prototxt", "a.png"],
+        ["check", "net.prototxt"],
+        ["bench", "net.prototxt", "--rounds", "1", "--batches", "1", "--consumer-ms", "0.1"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.parametrize("verbose", [[], ["-v"]], ids=["quiet", "verbose"])
+@pytest.mark.usefixtures("folder")
+def test_with_json_nothing_else_is_on_the_output(
+    arguments: list[str], verbose: list[str], run: Run
+) -> None:
+    write_database(Path("bad"), [(b"a", b"\xff")])
+    Path("classes/7").mkdir(parents=True)
+    cv2.imwrite("classes/7/a.png", np.zeros((2, 2, 3), np.uint8))
+    Path("classes/7/bad.png").touch()
+    status, out, err = run(*verbose, *arguments, "--json")
+    assert (1 if "bad" in arguments else 0) == status
+    assert isinstance(json.loads(out), dict)
+    if arguments[0] in {"convert", "show"}:
+        assert "warning: " in err
 
 
 # --- bench -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -171,20 +172,20 @@ def test_what_is_written_loads_as_a_mean_file(name: str, tmp_path: Path) -> None
     np.testing.assert_array_equal(image, load_mean(tmp_path / name))
 
 
+@pytest.mark.parametrize("name", ["mean.npy", "mean.binaryproto"])
 def test_a_mean_that_cannot_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    path = tmp_path / "mean.npy"
+    path = tmp_path / name
     path.write_bytes(b"old")
-    monkeypatch.setattr(np, "save", fail)
-    with pytest.raises(OSError, match="No space left") as caught:
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=f"{name}: cannot be written: No space left.*make room"):
         Mean(np.zeros((1, 1, 1), np.float32), (0.0,), 1).save(path)
-    assert str(path) == caught.value.filename
     assert b"old" == path.read_bytes()
-    assert ["mean.npy"] == [one.name for one in tmp_path.iterdir()]
+    assert [name] == [one.name for one in tmp_path.iterdir()]
 
 
 def test_progress_ends_with_all_records(tmp_path: Path) -> None:

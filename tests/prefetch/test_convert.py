@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import TYPE_CHECKING
 
 import cv2
@@ -18,6 +19,7 @@ import prefetch
 from prefetch._convert import (
     ConversionError,
     InputOptions,
+    LabelRule,
     NothingConvertedError,
     OptionsError,
     Report,
@@ -26,12 +28,15 @@ from prefetch._convert import (
     convert,
     open_input,
 )
+from prefetch._convert._conversion import _read
 from prefetch._datum import parse_datum
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from prefetch._convert._examples import Example
 
 RNG = np.random.default_rng(0)
 
@@ -241,7 +246,16 @@ _CONVERT = """
     import sys
     from pathlib import Path
     from prefetch._convert import InputOptions, convert, open_input
+    from prefetch._convert._images import ImageExamples
 
+    read = ImageExamples.read
+
+    def wait_at_the_stuck_one(self, index):
+        if self.name(index).endswith("stuck.png"):
+            sys.stdin.read()  # until it is killed
+        return read(self, index)
+
+    ImageExamples.read = wait_at_the_stuck_one
     opened = open_input([Path(sys.argv[1]), Path(sys.argv[2])], InputOptions())
     convert(opened.examples, Path(sys.argv[3]), progress=lambda done, _: print(done, flush=True))
 """
@@ -250,27 +264,54 @@ _CONVERT = """
 def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
     images: Path, tmp_path: Path
 ) -> None:
-    # More than is committed at once, then a file that keeps the process waiting.
+    # More than is committed at once, then an image that keeps the process waiting.
     cv2.imwrite(str(images / "large.bmp"), RNG.integers(0, 256, (1000, 1200, 3), np.uint8))
-    os.mkfifo(images / "stuck.png")
+    (images / "stuck.png").write_bytes((images / "0.png").read_bytes())
     names = ["large.bmp"] * 16 + ["stuck.png", "5.png"]
     listing = write_list(tmp_path, names)
     paths = [str(images), str(listing), str(tmp_path / "db")]
     command = [sys.executable, "-c", textwrap.dedent(_CONVERT), *paths]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if int(line) >= 10:
                 break
         process.kill()
+        process.wait(60)
     assert -signal.SIGKILL == process.returncode
     assert not (tmp_path / "db").exists()
-    (images / "stuck.png").unlink()
-    (images / "stuck.png").write_bytes((images / "0.png").read_bytes())
     report = run(images, names, tmp_path / "db", resume=True)
     assert 0 < report.num_resumed < 18
     run(images, names, tmp_path / "at once")
     assert read(tmp_path / "at once") == read(tmp_path / "db")
+
+
+def test_all_cores_read_at_the_same_time(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_input([images, write_list(tmp_path, NAMES[:8])], InputOptions())
+    read_alone, together = opened.examples.read, threading.Barrier(4, timeout=60)
+
+    def read_together(index: int) -> Example:
+        together.wait()  # broken, and an error, where fewer than four read
+        return read_alone(index)
+
+    monkeypatch.setattr(opened.examples, "read", read_together)
+    monkeypatch.setattr(type(opened.examples), "chunk", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert 8 == convert(opened.examples, tmp_path / "db").num_stored
+
+
+def test_a_reader_stops_between_two_images_where_nobody_wants_them_any_more(
+    images: Path, tmp_path: Path
+) -> None:
+    examples = open_input([images, write_list(tmp_path, NAMES)], InputOptions()).examples
+    ended = threading.Event()
+    assert 10 == len(_read(examples, range(10), ended))
+    ended.set()
+    assert [] == _read(examples, range(10), ended)
 
 
 def test_the_kind_of_input_is_told_by_what_it_is(images: Path, tmp_path: Path) -> None:
@@ -292,6 +333,10 @@ def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
         open_input([tmp_path / "x.npy"], InputOptions(shuffle=True))
     with pytest.raises(OptionsError, match=r"expected IMAGES\.npy and LABELS\.npy"):
         open_input([tmp_path / "x.npy"] * 3, InputOptions())
+    with pytest.raises(OptionsError, match="--labels caffe: it says what becomes of a list's text"):
+        open_input([tmp_path / "x.npy"], InputOptions(labels=LabelRule.CAFFE))
+    with pytest.raises(OptionsError, match="more than the 268435456 pixels"):
+        Treatment(resize_height=100_000, resize_width=100_000)
     (tmp_path / "notes").write_text("nothing of the kind")
     with pytest.raises(OptionsError, match="--from says what it is"):
         open_input([tmp_path / "notes"], InputOptions())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from prefetch._convert._array_files import is_idx, read_arrays, read_cifar, read_mnist
-from prefetch._convert._errors import InputError
+from prefetch._convert._arrays import ArrayExamples
+from prefetch._convert._errors import InputError, OptionsError
 from prefetch._convert._labels import LabelRule
 from prefetch.caffe import Datum
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from prefetch._convert._arrays import ArrayExamples
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (4, 3, 5, 6), np.uint8)
@@ -115,7 +115,7 @@ def test_without_labels_records_have_none(tmp_path: Path) -> None:
 
 
 def test_as_many_labels_as_images_are_expected(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="4 images and 3 labels"):
+    with pytest.raises(InputError, match=r"y\.npy: there are 3 labels and 4 images in .*x\.npy;"):
         read_arrays(saved(tmp_path / "x.npy", IMAGES), saved(tmp_path / "y.npy", LABELS[:3]))
     with pytest.raises(InputError, match="labels of shape 4 x 2"):
         read_arrays(
@@ -153,8 +153,86 @@ def test_a_file_that_holds_no_arrays_is_refused(name: str, tmp_path: Path) -> No
 def test_a_pickled_array_is_not_run(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.array([{}], object), allow_pickle=True)
-    with pytest.raises(InputError, match="is no NumPy array"):
+    with pytest.raises(InputError, match=r"holds Python objects.*save an array of numbers"):
         read_arrays(path)
+    np.savez(tmp_path / "x.npz", images=np.array([{}], object))
+    with pytest.raises(InputError, match=r"holds Python objects.*save an array of numbers"):
+        read_arrays(tmp_path / "x.npz")
+
+
+def header_only(descr: str, shape: str) -> bytes:
+    """Return a .npy file that ends behind its header."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape"),
+    [
+        ("'|u1'", "(10, 3, 4, 4)"),
+        ("'|u1'", "(1000000000, 1000000000, 1000000000, 1000000000)"),
+        ("'|u1'", f"({10**30}, 3, 4, 4)"),
+        ("'|u1'", "(-1, 3, 4, 4)"),
+        ("'|u1'", "'3'"),
+        ("'nonsense'", "(1, 3, 4, 4)"),
+        ("[('a', '|u1')]", "(1, 3, 4, 4)"),
+        ("None", "None"),
+        ("(", "("),
+    ],
+)
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_a_header_that_no_file_can_have_is_refused(
+    descr: str, shape: str, name: str, tmp_path: Path
+) -> None:
+    content = header_only(descr, shape)
+    if name == "x.npy":
+        (tmp_path / name).write_bytes(content)
+    else:
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("images.npy", content)
+    with pytest.raises(InputError, match=r"is no NumPy array|is no \.npz file|expected|images and"):
+        read_arrays(tmp_path / name)
+
+
+@pytest.mark.parametrize("dtype", [">f2", ">f4", "<f4"])
+def test_either_order_of_bytes_is_taken(dtype: str, tmp_path: Path) -> None:
+    values = RNG.standard_normal((2, 3, 2, 2)).astype(dtype)
+    labels = np.array([3, 70000], ">i4")
+    found = datums(
+        read_arrays(saved(tmp_path / "x.npy", values), saved(tmp_path / "y.npy", labels))
+    )
+    assert values[1].astype(np.float32).ravel().tolist() == list(found[1].float_data)
+    assert [3, 70000] == [one.label for one in found]
+
+
+def test_a_fault_of_labels_names_the_labels_file(tmp_path: Path) -> None:
+    images = saved(tmp_path / "x.npy", IMAGES)
+    for labels, words in (
+        (LABELS - 1, "negative"),
+        (LABELS / 2, "of type float64"),
+        (np.zeros((4, 2), int), "labels of shape 4 x 2"),
+        (LABELS[:3], "there are 3 labels and 4 images"),
+    ):
+        path = saved(tmp_path / "y.npy", labels)
+        with pytest.raises(InputError, match=words) as caught:
+            read_arrays(images, path)
+        assert str(path) == caught.value.path
+    np.savez(tmp_path / "x.npz", images=IMAGES, labels=LABELS[:3])
+    with pytest.raises(InputError, match=r"x\.npz, the labels: there are 3 labels and 4 images"):
+        read_arrays(tmp_path / "x.npz")
+    of_images = idx(tmp_path / "i", IMAGES[:, 0], magic=2051)
+    of_labels = idx(tmp_path / "l", LABELS[:1].astype(np.uint8), magic=2049)
+    with pytest.raises(InputError, match="there are 1 label and 4 images") as caught:
+        read_mnist(of_images, of_labels)
+    assert str(of_labels) == caught.value.path
+
+
+def test_labels_are_given_once_and_names_for_an_npz_only(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=IMAGES, labels=LABELS)
+    with pytest.raises(InputError, match=r"holds labels, and .*y\.npy gives others"):
+        read_arrays(tmp_path / "x.npz", saved(tmp_path / "y.npy", LABELS))
+    with pytest.raises(OptionsError, match=r"--arrays names arrays of a \.npz file"):
+        read_arrays(saved(tmp_path / "x.npy", IMAGES), names=("a", "b"))
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -172,13 +250,26 @@ def test_mnist_has_caffes_keys_and_fields(ending: str, tmp_path: Path) -> None:
 def test_mnist_files_that_are_swapped_or_cut_are_refused(tmp_path: Path) -> None:
     images = idx(tmp_path / "i", IMAGES[:, 0], magic=2051)
     labels = idx(tmp_path / "l", LABELS.astype(np.uint8), magic=2049)
-    with pytest.raises(InputError, match="magic number 2051 of MNIST's format, found 2049"):
+    with pytest.raises(InputError, match="found 2049, that of the labels: give IMAGES, then"):
         read_mnist(labels, images)
     images.write_bytes(images.read_bytes()[:-1])
     with pytest.raises(InputError, match="119 bytes behind its header, and 4 x 5 x 6 takes 120"):
         read_mnist(images, labels)
     images.write_bytes(b"")
     with pytest.raises(InputError, match="found nothing"):
+        read_mnist(images, labels)
+    for size in (4, 8, 15):
+        images.write_bytes(struct.pack(">4I", 2051, 4, 5, 6)[:size])
+        with pytest.raises(InputError, match=f"ends in its header: it has {size} bytes"):
+            read_mnist(images, labels)
+
+
+@pytest.mark.parametrize("cut", [1, 10, 30, -1])
+def test_gzipped_files_that_are_cut_or_damaged_are_refused(cut: int, tmp_path: Path) -> None:
+    images = idx(tmp_path / "i.gz", IMAGES[:, 0], magic=2051)
+    labels = idx(tmp_path / "l.gz", LABELS.astype(np.uint8), magic=2049)
+    images.write_bytes(images.read_bytes()[:cut])
+    with pytest.raises(InputError, match=r"cannot be unpacked|magic number"):
         read_mnist(images, labels)
 
 
@@ -198,6 +289,36 @@ def test_cifar_keeps_its_planes_and_has_keys_of_five_digits(tmp_path: Path) -> N
 def test_cifar_100_has_two_labels_a_record(coarse: bool, label: int, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of the test
     (tmp_path / "train.bin").write_bytes(bytes([7, 42]) + bytes(3072))
     assert label == datums(read_cifar([tmp_path / "train.bin"], coarse=coarse))[0].label
+
+
+def test_batches_of_both_kinds_are_refused(tmp_path: Path) -> None:
+    ten, hundred = tmp_path / "data_batch_1.bin", tmp_path / "train.bin"
+    ten.write_bytes(bytes(2 * 3073))
+    hundred.write_bytes(bytes(2 * 3074))
+    with pytest.raises(InputError, match=r"train\.bin: is of CIFAR-100, and .* of CIFAR-10,"):
+        read_cifar([ten, ten, hundred])
+    with pytest.raises(InputError, match=r"1\.bin: is of CIFAR-10, and .* of CIFAR-100,"):
+        read_cifar([hundred, ten])
+
+
+def test_a_batch_that_could_be_of_either_kind_is_that_of_the_others(tmp_path: Path) -> None:
+    either, hundred = tmp_path / "either.bin", tmp_path / "train.bin"
+    either.write_bytes(bytes(3073 * 3074))
+    hundred.write_bytes(bytes(3074))
+    assert 3074 == len(read_cifar([either]))
+    assert 3073 + 1 == len(read_cifar([either, hundred])) == len(read_cifar([hundred, either]))
+
+
+def test_coarse_labels_are_cifar_100_s_alone(tmp_path: Path) -> None:
+    (tmp_path / "1.bin").write_bytes(bytes(3073))
+    with pytest.raises(OptionsError, match=r"--coarse: .*1\.bin is of CIFAR-10, which has one"):
+        read_cifar([tmp_path / "1.bin"], coarse=True)
+
+
+def test_keys_have_as_many_digits_as_their_order_needs(tmp_path: Path) -> None:
+    images = np.zeros((11, 1, 1, 1), np.uint8)
+    assert b"00010" == ArrayExamples("x", images, None, digits=5).key(10)
+    assert b"09" == ArrayExamples("x", images, None, digits=1).key(9)
 
 
 @pytest.mark.parametrize("size", [0, 3072, 3073 * 2 - 1])

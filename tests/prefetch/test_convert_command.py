@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import cv2
@@ -111,6 +113,20 @@ def test_skipped_images_are_counted_and_listed(
     assert Path("left-out.tsv").read_text().startswith(f"2\t{images}/2.png\t")
 
 
+def test_a_name_that_is_no_utf_8_or_would_steer_the_terminal_is_told_escaped(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("list.txt").write_bytes(b"0.png 0\nk\xf6ln.png 1\n\x1b[31m.png 2\n")
+    assert 1 == main(["convert", "images", "list.txt", "db"])
+    err = capsys.readouterr().err
+    assert r"/k\xf6ln.png: No such file" in err
+    assert r"/\x1b[31m.png: No such file" in err
+    name = "new\nline\x1b"
+    Path("list.txt").write_text("0.png 0\n")
+    assert 0 == main(["convert", "images", "list.txt", name])
+    assert r"database  new\nline\x1b" in capsys.readouterr().out
+
+
 def test_where_all_fail_the_count_and_the_first_are_told_and_nothing_is_left(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +177,14 @@ def test_a_wrong_path_is_told_in_full(images: Path, capsys: pytest.CaptureFixtur
     assert ["images", "list.txt"] == names_in(Path())
 
 
+def test_a_database_that_is_there_is_told_before_anything_is_read(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("db").mkdir()
+    assert 1 == main(["convert", "images", "nothing.txt", "db"])
+    assert f"{Path('db').absolute()}: is there already; remove it" in capsys.readouterr().err
+
+
 def test_one_size_alone_warns_that_it_has_no_effect(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,21 +204,65 @@ def test_records_that_a_feed_needs_options_for_are_warned_of(
     assert "several sizes; a feed needs a crop_size" in err
 
 
-def test_ctrl_c_exits_with_130_and_says_how_to_go_on(images: Path) -> None:
-    os.mkfifo(images / "stuck.png")
-    Path("list.txt").write_text("0.png 0\nstuck.png 1\n")
-    command = [sys.executable, "-m", "prefetch.cli", "convert", "images", "list.txt", "db"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        with (images / "stuck.png").open("wb"):  # waits until the conversion reads it
-            process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+# One of the images takes until the test lets it go on.
+_SLOW = """
+    import sys
+    from prefetch._convert._images import ImageExamples
+    from prefetch.cli import main
+
+    read = ImageExamples.read
+
+    def read_slowly(self, index):
+        if index == 20:
+            print("now", flush=True)
+            sys.stdin.readline()
+        return read(self, index)
+
+    ImageExamples.read = read_slowly
+    sys.exit(main(["convert", "images", "list.txt", "db", "--threads", "1"]))
+"""
+
+
+def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("list.txt").write_text("".join(f"{index % 4}.png 0\n" for index in range(100)))
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(_SLOW)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert "now\n" == process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate("go on\n", timeout=60)
     assert 130 == process.returncode, err
-    assert "--resume goes on with it" in err
+    (num_stored,) = re.findall(r"db\.partial: (\d+) of 100 records stored; --resume goes on", err)
     assert "Traceback" not in err
     assert not Path("db").exists()
-    (images / "stuck.png").unlink()
-    (images / "stuck.png").write_bytes((images / "0.png").read_bytes())
-    assert 0 == main(["convert", "images", "list.txt", "db", "--resume"])
+    capsys.readouterr()
+    assert 0 == main(["convert", "images", "list.txt", "db", "--resume", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    # Nothing that was done is done again, though it was too little for a commit.
+    assert (100, int(num_stored)) == (report["records"], report["records_resumed"])
+    assert int(num_stored) > 0
+
+
+@pytest.mark.parametrize("kind", ["folders", "list"])
+def test_a_pipe_among_the_images_is_unreadable_and_no_hang(
+    kind: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(images / "pipe.png")
+    Path("list.txt").write_text("0.png 0\npipe.png 1\n")
+    if kind == "folders":
+        Path("classes").mkdir()
+        images.rename("classes/images")
+    inputs = ["images", "list.txt"] if kind == "list" else ["classes"]
+    assert 1 == main(["convert", *inputs, "db"])
+    assert "pipe.png: is a pipe (FIFO), and a regular file" in capsys.readouterr().err
+    assert 0 == main(["convert", *inputs, "db", "--resume", "--skip-unreadable"])
 
 
 def test_mean_writes_a_mean_file_and_the_channels_means(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import shlex
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +14,6 @@ from prefetch._convert._errors import InputError
 from prefetch._convert._keys import MAX_BYTES, image_key
 from prefetch._convert._labels import LabelError, LabelRule, check_labels, parse_label
 from prefetch._convert._listing import Entry, find_classes, read_list
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def entries(folder: Path, content: bytes, rule: LabelRule = LabelRule.STRICT) -> list[Entry]:
@@ -52,6 +51,14 @@ def test_windows_line_ends_a_byte_order_mark_and_empty_lines_at_the_end_are_left
         ("a.jpg 1 2 3", "several labels"),
         ("a.jpg 0.5 3", "several labels"),
         ("a.jpg 3 ", "ends in a space"),
+        ("a.jpg  3", "several spaces stand before the label"),
+        ("a.jpg " + "9" * 5000, "does not fit int32"),
+        ("a.jpg -" + "9" * 5000, "does not fit int32"),
+        ("a.jpg\t3", r"a tab stands before the label.*'a.jpg\\t3'.*sed 's/"),
+        ("a cat.jpg\t3", "a tab stands before the label"),
+        ("a.jpg,3", "a comma stands before the label"),
+        ("a.jpg;3", "a semicolon stands before the label"),
+        ("a.jpg 1,2", "several"),
         ("a.jpg", "a name, a space and a label"),
         ("", "empty"),
     ],
@@ -68,6 +75,12 @@ def test_all_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
         entries(tmp_path, b"a x\nb 1\nc -2\n")
     assert ["line 1", "line 3"] == [fault.partition(":")[0] for fault in caught.value.faults]
     assert str(tmp_path / "list.txt") == caught.value.path
+
+
+def test_a_list_of_another_encoding_of_two_bytes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is UTF-16.*iconv"):
+        entries(tmp_path, "a.jpg 1\n".encode("utf-16"))
+    assert 1 == len(entries(tmp_path, b"\xff\xfe.jpg 1\n"))
 
 
 def test_an_empty_list_is_refused(tmp_path: Path) -> None:
@@ -99,6 +112,9 @@ def test_the_rule_int32_keeps_negative_labels(tmp_path: Path) -> None:
         ("2147483648", -(2**31)),
         ("4294967297", 1),
         ("9" * 30, -1),
+        ("9" * 5000, -1),
+        ("-" + "9" * 5000, 0),
+        ("0" * 5000 + "7", 7),
         ("-" + "9" * 30, 0),
     ],
 )
@@ -137,12 +153,92 @@ def test_class_folders_named_by_numbers_have_these_labels(tmp_path: Path) -> Non
     assert (("2", 2), ("7", 7), ("10", 10)) == find_classes(tmp_path).classes
 
 
+def test_digits_that_int_refuses_are_still_a_label() -> None:
+    assert 7 == parse_label("0" * 5000 + "7", LabelRule.STRICT)
+    with pytest.raises(LabelError, match=r"the label 9{40}\.\.\. does not fit"):
+        parse_label("9" * 5000, LabelRule.INT32)
+
+
+def test_the_cure_for_another_separator_is_named_once_and_works(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("a cat.jpg\t1\nb.jpg\t2\n")
+    with pytest.raises(InputError) as caught:
+        read_list(tmp_path, path)
+    assert ["line 1", "line 2"] == [fault.partition(":")[0] for fault in caught.value.faults]
+    assert 1 == str(caught.value).count("sed ")
+    command = str(caught.value).partition("sed ")[2].partition(" LIST")[0]
+    (sed,) = shlex.split(command)
+    repaired = subprocess.run(["sed", sed, path], capture_output=True, check=True, timeout=20)
+    path.write_bytes(repaired.stdout)
+    assert (("a cat.jpg", 1), ("b.jpg", 2)) == read_list(tmp_path, path).entries
+
+
+def test_a_list_may_come_through_a_pipe(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "wb") as pipe:
+        pipe.write(b"a.jpg 1\n")
+        pipe.close()
+        assert (("a.jpg", 1),) == read_list(tmp_path, Path(f"/dev/fd/{reading}")).entries
+
+
+def make_classes(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        (root / name / "a.png").touch()
+    return root
+
+
+def test_images_outside_of_class_folders_and_empty_classes_are_noted(tmp_path: Path) -> None:
+    make_classes(tmp_path, "cat", "dog")
+    assert () == find_classes(tmp_path).notes
+    for name in ("loose.jpg", "more.png", "readme.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "bird").mkdir()
+    loose, empty = find_classes(tmp_path).notes
+    assert loose.startswith("2 images in ROOT itself, in no class folder: left out")
+    assert empty.startswith("1 class folder without images")
+    assert empty.endswith(": bird")
+    assert (("bird", 0), ("cat", 1), ("dog", 2)) == find_classes(tmp_path).classes
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "words"),
+    [
+        (("0", "1", "2"), (0, 1, 2), None),
+        (("1", "2"), (1, 2), "are integers, and so these are the labels, from 1 to 2"),
+        (("1", "2", "10", "cat"), (0, 2, 1, 3), "the names of 3 of 4 class folders are integers"),
+        (("7", "07"), (1, 0), "the names of 2 of 2 class folders are integers, and are not"),
+    ],
+)
+def test_integers_as_names_of_class_folders_are_noted_where_they_change_labels(
+    names: tuple[str, ...], labels: tuple[int, ...], words: str | None, tmp_path: Path
+) -> None:
+    found = find_classes(make_classes(tmp_path, *names))
+    assert dict(zip(names, labels, strict=True)) == dict(found.classes)
+    if words is None:
+        assert () == found.notes
+    else:
+        (note,) = found.notes
+        assert words in note
+
+
+def test_what_only_has_the_name_of_an_image_is_listed_to_be_found_unreadable(
+    tmp_path: Path,
+) -> None:
+    make_classes(tmp_path, "cat")
+    os.mkfifo(tmp_path / "cat" / "pipe.png")
+    (tmp_path / "cat" / "gone.png").symlink_to("nowhere")
+    (tmp_path / "cat" / "circle.png").symlink_to("circle.png")
+    names = [entry.name for entry in find_classes(tmp_path).entries]
+    assert ["cat/a.png", "cat/circle.png", "cat/gone.png", "cat/pipe.png"] == names
+
+
 def test_a_folder_without_class_folders_or_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").touch()
     with pytest.raises(InputError, match="holds no class folders; give a LIST"):
         find_classes(tmp_path)
     (tmp_path / "cat").mkdir()
-    with pytest.raises(InputError, match="1 class folders and no images in them"):
+    with pytest.raises(InputError, match="holds 1 class folder and no images in them"):
         find_classes(tmp_path)
 
 

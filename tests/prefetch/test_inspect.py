@@ -224,8 +224,22 @@ def test_mixed_shapes_and_channels_are_warnings_with_examples(folder: Path) -> N
         channels.keys,
     )
     assert "1 and 3 channels" in channels.message
+    assert "of encoded records only, and these are raw" in channels.message
+    assert "force_color" not in channels.message
     assert ("mixed_shapes", 2) == (shapes.kind, shapes.num_records)
     assert "besides 3x4x5 there are 1x4x5, 3x4x4" in shapes.message
+
+
+def test_the_cure_for_several_channels_is_one_that_works_on_the_records(folder: Path) -> None:
+    grey = cv2.imencode(".png", np.zeros((4, 5), np.uint8))[1].tobytes()
+    files = [encoded(jpeg(), label=0), encoded(grey, label=1)]
+    (problem, *_) = survey(folder.with_name("encoded"), files, full=True).problems
+    assert problem.message.endswith("set force_color or force_gray")
+    raw = [encode_image(COLOUR, label=0)]
+    (problem, *_) = survey(
+        folder.with_name("mixed"), [encoded(grey, label=1), *raw], full=True
+    ).problems
+    assert "set force_color or force_gray for the encoded ones" in problem.message
 
 
 def test_errors_come_before_warnings_and_warnings_before_notes(folder: Path) -> None:

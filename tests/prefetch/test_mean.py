@@ -119,6 +119,9 @@ def test_an_npy_file_that_is_no_mean_image_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "whole.npy", MEAN)
     whole = (tmp_path / "whole.npy").read_bytes()
     assert "is no NumPy array" in refusal(written(tmp_path, whole[:-9], "mean.npy"))
+    header = b"{'descr': (, 'fortran_order': False, 'shape': (}\n"
+    odd = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    assert "is no NumPy array" in refusal(written(tmp_path, odd, "mean.npy"))
     np.save(tmp_path / "mean.npy", np.array([[["text"]]]))
     assert "found elements of type <U4" in refusal(tmp_path / "mean.npy")
     np.save(tmp_path / "mean.npy", np.array([104.0, 117.0, 123.0]))

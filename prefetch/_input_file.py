@@ -1,0 +1,126 @@
+"""Reading files that a user has named: only what is a file is opened as one.
+
+To open a pipe that nobody writes into waits for ever, on a thread where Ctrl-C does not reach it,
+and a device may have no end. So pixels and arrays come from regular files. Lists, configurations
+and networks may also come through a pipe, as a shell's ``<(command)`` hands them over; waiting for
+its bytes has an end.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import stat
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+SILENCE_S: Final = 60.0
+"""A pipe from which nothing comes for so many seconds is given up."""
+
+_CHUNK_BYTES: Final = 1 << 20
+_KINDS: Final = (
+    (stat.S_ISFIFO, "a pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading; anything else is refused without being touched.
+
+    Raises:
+        OSError: It is none, with what it is; or it cannot be opened.
+        ValueError: No path can be like this.
+    """
+    check_regular(path)
+    # It could have been exchanged since: opened like this, a pipe waits for nobody.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _require_regular(path, os.fstat(descriptor).st_mode)
+        return open(descriptor, "rb")  # noqa: PTH123 - a descriptor, and the caller's
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what is no regular file.
+
+    Raises:
+        OSError: It is none, with what it is; or it is not there.
+        ValueError: No path can be like this.
+    """
+    _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 - paths may be plain strings
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raises:
+        OSError: It is none, or cannot be read.
+        ValueError: No path can be like this.
+    """
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_file_or_pipe(path: Path) -> bytes:
+    """Return the bytes of a regular file, or all that comes through a pipe; blocks for it.
+
+    Raises:
+        OSError: It is neither, it cannot be read, or nothing comes for `SILENCE_S` seconds.
+        ValueError: No path can be like this.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISFIFO(mode):
+        return read_regular(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EAGAIN, "was exchanged while it was opened", os.fspath(path))
+        return b"".join(_chunks(descriptor, path))
+    finally:
+        os.close(descriptor)
+
+
+def read_text(path: Path, *, encoding: str, errors: str = "strict") -> str:
+    """Return the text of a file or a pipe, its line ends all alike.
+
+    Raises:
+        OSError: As `read_file_or_pipe`.
+        ValueError: As `read_file_or_pipe`; or it is no text of the encoding.
+    """
+    content = io.BytesIO(read_file_or_pipe(path))
+    with io.TextIOWrapper(content, encoding=encoding, errors=errors) as text:
+        return text.read()
+
+
+def _chunks(descriptor: int, path: Path) -> list[bytes]:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    chunks: list[bytes] = []
+    while True:
+        if not poll.poll(SILENCE_S * 1000):
+            raise OSError(
+                errno.ETIMEDOUT,
+                f"is a pipe from which nothing came for {SILENCE_S:g} s",
+                os.fspath(path),
+            )
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+        if not chunk:
+            return chunks
+        chunks.append(chunk)
+
+
+def _require_regular(path: str | os.PathLike[str], mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(mode):
+        found = next((name for is_kind, name in _KINDS if is_kind(mode)), "no file")
+        raise OSError(errno.EINVAL, f"is {found}, and a regular file is expected", os.fspath(path))

@@ -1,0 +1,60 @@
+"""Files that a command writes: never over what it reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prefetch._config import FeedConfig
+
+
+def check_folder(path: Path | None) -> Path | None:
+    """Refuse a file to write whose folder is not there, before anything is read.
+
+    Raises:
+        BadParameter: It is not there.
+    """
+    if path is not None and not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.absolute().parent}")
+    return path
+
+
+def check_no_input(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Refuse to write over something that is read, by whatever path it is called.
+
+    Raises:
+        BadParameter: The output is one of the inputs.
+    """
+    if output is None:
+        return
+    for path in inputs:
+        if _is_same(output, path):
+            raise typer.BadParameter(
+                f"{output} would be written over {path}, which is read; name another file"
+            )
+
+
+def database_files(path: Path) -> list[Path]:
+    """Return what a database at a path may consist of."""
+    return [path, path / "data.mdb", path / "lock.mdb"]
+
+
+def config_files(path: Path, config: FeedConfig) -> list[Path]:
+    """Return the files that are read for a configuration, its own included."""
+    sources = [Path(source) for source in config.source if isinstance(source, str | Path)]
+    files = [path, *(file for source in sources for file in database_files(source))]
+    mean_file = config.transform.mean_file
+    return files if mean_file is None else [*files, Path(mean_file)]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there
+        return os.path.realpath(one) == os.path.realpath(other)
