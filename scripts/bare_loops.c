@@ -1,5 +1,5 @@
-/* What benchmark_kernels.py compares the kernels with: the work without parsing, without checks and
- * without choices, over addresses that are known already. */
+/* What the benchmarks compare the kernels, and the whole feed, with: the work without parsing, without
+ * checks and without choices, over addresses that are known already. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

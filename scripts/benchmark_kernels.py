@@ -24,8 +24,6 @@ import dataclasses
 import json
 import os
 import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bare_loops import load_bare_loops
 from prefetch import _kernel_choice, _reference
 from prefetch._datum import encode_datum
 from prefetch._output_file import write_whole
@@ -114,18 +113,6 @@ def works() -> list[Work]:
             Transform(train=True, scale=(1 / 256,)),
         ),
     ]
-
-
-def load_bare_loops(folder: Path) -> ctypes.CDLL | None:
-    """Build and load the bare loops; None where there is no compiler."""
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        return None
-    library = folder / "bare_loops.so"
-    source = Path(__file__).with_name("bare_loops.c")
-    flags = ["-std=c11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared"]
-    subprocess.run([compiler, *flags, source, "-o", library], check=True)  # noqa: S603 (ours)
-    return ctypes.CDLL(str(library))
 
 
 class Bench:

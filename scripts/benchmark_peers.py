@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     effort = Effort(rounds=options.rounds, seconds=options.seconds)
     reports: list[dict[str, Any]] = []
     goals: list[comparison.Goal] = []
+    measured: list[tuple[Work, Sequence[Result]]] = []
     failures: list[Failure] = []
     is_right = True
     with contextlib.ExitStack() as stack:
@@ -103,11 +104,13 @@ def run(options: argparse.Namespace) -> int:
                 results, failed = hold(task, taking_part, effort, say)
             failures += failed
             goals += comparison.goals(work, results)
+            measured.append((work, results))
             is_right &= all(one.delivered and comparison.is_same_work(one) for one in results)
             reports.append(_work_report(task, results))
             for consumer in CONSUMERS:
                 report_to.print(comparison.table(results, consumer, title=_title(task, consumer)))
                 report_to.print()
+    goals += comparison.caffe_goals(measured)
     if goals:
         report_to.print(comparison.goals_table(goals))
     for failure in failures:

@@ -1,29 +1,32 @@
 """Loops that do the least that any loader has to, to compare loaders with.
 
-``memcpy``: one thread copies pixels from the map of the database into batches in turn. ``decode``:
+``memcpy``: one thread copies pixels from the map of the database into batches in turn. ``crop and
+normalise``: one thread cuts them at random, mirrors half of them and computes floats. ``decode``:
 threads decode JPEG files, each into a buffer of its own. The records' places are looked up once, in
-advance: neither loop reads LMDB.
+advance: none of the loops reads LMDB.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import tempfile
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bare_loops import load_bare_loops
 from peers.filling import Slots, decode_simplejpeg
 from peers.records import Records
 from peers.works import PREFETCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -37,7 +40,7 @@ def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001
 
 @contextmanager
 def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stream]:
-    """Open a loop: decoding where images are encoded, else copying; see `OpenStream`."""
+    """Open a loop: decoding, or copying, or computing, as the work has it; see `OpenStream`."""
     records = Records(database, work)
     payloads, labels = records.take(0, records.num_records)
     all_labels = np.array(labels, np.int64).reshape(-1, work.batch_size)
@@ -48,8 +51,13 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
     if work.encoded:
         with ThreadPoolExecutor(settings["threads"]) as pool:
             yield _decoded(pool, work, batches, all_labels)
-    else:
+    elif work.dtype == "uint8":
         yield _copied(work, batches, all_labels)
+    else:
+        with tempfile.TemporaryDirectory(prefix="ringfeed-bare-") as folder:
+            loops = load_bare_loops(Path(folder))
+            assert loops is not None, "the roster asks for a compiler"
+            yield _normalised(loops.crop_and_normalise, work, batches, all_labels)
 
 
 def _copied(work: Work, batches: list[list[memoryview]], labels: npt.NDArray[np.int64]) -> Stream:
@@ -66,6 +74,41 @@ def _copied(work: Work, batches: list[list[memoryview]], labels: npt.NDArray[np.
         for source in sources[number % len(sources)]:
             memcpy(target, source, nbytes)
             target += nbytes
+        yield data, labels[number % len(sources)]
+
+
+def _normalised(
+    crop_and_normalise: Any,
+    work: Work,
+    batches: list[list[memoryview]],
+    labels: npt.NDArray[np.int64],
+) -> Stream:
+    """Yield cut, mirrored and normalised images; the GIL is released meanwhile."""
+    address, size = ctypes.c_void_p, ctypes.c_size_t
+    crop_and_normalise.argtypes = [
+        *(address, size, address, size, size, size, size),
+        *(address, ctypes.c_float, address),
+    ]
+    slots = Slots(work, PREFETCH + 1)
+    means = np.array(work.mean, np.float32)
+    sources = [
+        np.array([np.frombuffer(payload, np.uint8).ctypes.data for payload in batch], np.uintp)
+        for batch in batches
+    ]
+    draw = np.random.default_rng(0)
+    for number in itertools.count():
+        data, _ = slots[number]
+        words = draw.integers(0, 2**32, (work.batch_size, 3), np.uint32)
+        crop_and_normalise(
+            sources[number % len(sources)].ctypes.data,
+            work.batch_size,
+            words.ctypes.data,
+            *work.shape,
+            work.crop,
+            means.ctypes.data,
+            work.scale,
+            data.ctypes.data,
+        )
         yield data, labels[number % len(sources)]
 
 

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 OURS = "ringfeed, 1 thread"
 OURS_2 = "ringfeed, 2 threads"
 MEMCPY = "memcpy alone"
+NORMALISE = "crop and normalise alone"
 DECODE = "decode alone, 1 thread"
 DECODE_2 = "decode alone, 2 threads"
+
+# What Caffe's own data layer delivers, C++ with -O3 and one thread, in images/s, and what memcpy
+# alone does with 3x256x256 on that machine; measured elsewhere, and scaled to this one by memcpy.
+CAFFE = {"float": 4800.0, "1x28x28": 839_000.0, "3x32x32": 381_000.0}
+CAFFES_MEMCPY = 49_600.0
 
 # Levels of 0 to 255: decoders differ in how they enlarge the colour planes, by less than this on
 # average; another image, or another place in it, by some tens.
@@ -117,6 +123,7 @@ def goals(work: Work, results: Sequence[Result]) -> list[Goal]:
         add("images/s, to memcpy's", OURS, MEMCPY, _speed, at_least=0.95)
         add("CPU time, to memcpy's", OURS, MEMCPY, _cpu, at_most=1.1)
     elif work.name == "float":
+        add("CPU time, to a bare loop's", OURS, NORMALISE, _cpu, at_most=1.5)
         add("images/s, to DALI's", OURS, "DALI", _speed, at_least=3.5)
         add("images/s, to SPDL's", OURS, "SPDL", _speed, at_least=2.5)
     elif work.name == "jpeg":
@@ -129,6 +136,31 @@ def goals(work: Work, results: Sequence[Result]) -> list[Goal]:
             what = "2 threads over 1, to decoding's"
             found.append(Goal(work=work.name, what=what, value=scaling / bare, at_least=0.92))
     return found
+
+
+def caffe_goals(results: Sequence[tuple[Work, Sequence[Result]]]) -> list[Goal]:
+    """Return how the feed stands to Caffe, scaled by memcpy; none where that was not measured.
+
+    Args:
+        results: What was measured at each work of a run, uint8 among them for memcpy's sake.
+    """
+    memcpy = next(
+        (_by_name(found)[MEMCPY] for _, found in results if MEMCPY in _by_name(found)), None
+    )
+    if memcpy is None:
+        return []
+    scale = statistics.median(map(_speed, memcpy.rounds["touch"])) / CAFFES_MEMCPY
+    least = {"float": 3.0, "1x28x28": 2.0, "3x32x32": 2.0}
+    return [
+        Goal(
+            work=work.name,
+            what="images/s, to Caffe's as memcpy scales it",
+            value=statistics.median(map(_speed, ours.rounds["touch"])) / (CAFFE[work.name] * scale),
+            at_least=least[work.name],
+        )
+        for work, found in results
+        if work.name in least and (ours := _by_name(found).get(OURS)) is not None
+    ]
 
 
 def _own_goals(work: Work, ours: Result) -> list[Goal]:

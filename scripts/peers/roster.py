@@ -7,6 +7,8 @@ import importlib.util
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bare_loops import find_compiler
+
 if TYPE_CHECKING:
     from peers.works import Settings, Work
 
@@ -23,6 +25,7 @@ class Entry:
         settings: How it is set up; None: the fastest of the module's candidates.
         works: Names of the works that it takes part in; empty: all.
         is_loader: Whether it does the whole work, rather than the least that any loader must do.
+        is_built: Whether it is built by a C compiler first.
     """
 
     name: str
@@ -32,13 +35,16 @@ class Entry:
     settings: Settings | None = None
     works: frozenset[str] = field(default_factory=frozenset)
     is_loader: bool = True
+    is_built: bool = False
 
     def takes_part(self, work: Work) -> bool:
         """Return whether it does a work."""
         return not self.works or work.name in self.works
 
     def missing(self) -> str | None:
-        """Return the first import that cannot be found, or None."""
+        """Return the first import that cannot be found, or the compiler, or None."""
+        if self.is_built and find_compiler() is None:
+            return "a C compiler"
         for name in self.imports:
             try:
                 found = importlib.util.find_spec(name)
@@ -61,6 +67,7 @@ class Entry:
 
 _JPEG = frozenset({"jpeg"})
 _RAW = frozenset({"uint8"})
+_FLOAT = frozenset({"float"})
 
 ROSTER = (
     Entry(
@@ -97,6 +104,14 @@ ROSTER = (
         settings={"threads": 1},
         works=_RAW,
         is_loader=False,
+    ),
+    Entry(
+        name="crop and normalise alone",
+        module="peers.bare",
+        settings={"threads": 1},
+        works=_FLOAT,
+        is_loader=False,
+        is_built=True,
     ),
     Entry(
         name="decode alone, 1 thread",

@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 import benchmark_peers
-from peers import comparison, contest, databases, process_tree, roster, verification, works
+from peers import (
+    bare,
+    comparison,
+    contest,
+    databases,
+    process_tree,
+    roster,
+    verification,
+    works,
+)
 from peers.contestant import Contestant, ContestantError
 from peers.filling import Filler
 
@@ -174,3 +183,41 @@ def test_cpu_time_and_memory_of_children_count() -> None:
         assert 50_000_000 <= after.anonymous_bytes - before.anonymous_bytes
         child.communicate(b"\n")
     assert 0.1 <= process_tree.cpu_s(os.getpid()) - cpu_s
+
+
+def test_the_bare_loop_cuts_and_normalises_the_records_in_turn(tmp_path: Path) -> None:
+    work = dataclasses.replace(_WORKS["float"], shape=(3, 40, 40), crop=33, batch_size=8)
+    database = databases.make_database(tmp_path, work, 16)
+    stored = [np.random.default_rng(i).integers(0, 256, work.shape, np.uint8) for i in range(16)]
+    with bare.open_stream(work, database, {"threads": 1}) as stream:
+        for batch in (stored[:8], stored[8:], stored[:8]):
+            data, labels = next(stream)
+            assert labels.shape == (8,)
+            mean = np.array(work.mean, np.float32).reshape(3, 1, 1)
+            pixels = np.rint(data / work.scale + mean).astype(np.uint8)
+            for image, whole in zip(pixels, batch, strict=True):
+                windows = np.lib.stride_tricks.sliding_window_view(whole, image.shape)
+                places = windows.reshape(-1, *image.shape)
+                either = (places == image).all((1, 2, 3)) | (places == image[:, :, ::-1]).all(
+                    (1, 2, 3)
+                )
+                assert either.sum() == 1
+
+
+def test_caffes_figures_are_scaled_by_what_memcpy_does_here() -> None:
+    ours = _result("ringfeed, 1 thread", 100 / 839_000)
+    memcpy = _result("memcpy alone", 100 / 24_800, 100 / 24_800)
+    small = (_WORKS["1x28x28"], [ours])
+    assert [] == comparison.caffe_goals([small])
+    (goal,) = comparison.caffe_goals([(_WORKS["uint8"], [ours, memcpy]), small])
+    assert ("1x28x28", True) == (goal.work, goal.reached)
+    assert goal.value == pytest.approx(2.0)
+
+
+def test_what_has_to_be_built_is_left_out_where_there_is_no_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (entry,) = (one for one in roster.ROSTER if one.is_built)
+    assert entry.missing() is None
+    monkeypatch.setattr(roster, "find_compiler", lambda: None)
+    assert "a C compiler" == entry.missing()
