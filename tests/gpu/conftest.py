@@ -16,12 +16,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from memory import open_device
 from memory.testing import live_buffers
-from prefetch._device_kernel import SOURCE, kernel_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,21 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         out = [item for item in mine if item.get_closest_marker("fake_only")]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in out]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let the fake device run the transformation's kernels in every test; a GPU does."""
-    try:
-        import fakecuda  # noqa: PLC0415 - there is none on a machine with a GPU
-    except ImportError:
-        return
-    import hostcuda  # noqa: PLC0415 - as above
-
-    names = [kernel_name(np.dtype(dtype)) for dtype in ("float32", "float16", "uint8")]
-    built = hostcuda.build(SOURCE, *names, folder=tmp_path_factory.mktemp("kernels"))
-    for kernel in built.values():
-        fakecuda.give_kernel(kernel)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ The wheel is not modified. One of its modules, cupy_backends.cuda.api.runtime, i
 built from the same source and linked to the fake libcuda.so.1, where the wheel's copy has NVIDIA's
 runtime inside. The fake is built at the first import.
 
-* ``python -m fakecuda script.py`` runs a script on it, ``pytest -p fakecuda`` tests; a child
-  process has to import it too.
+* ``python -m fakecuda script.py`` runs a script on it, ``pytest -p fakecuda`` tests, both with the
+  project's own kernels; a child process has to import it too.
 * ``configure``, ``hold``, ``peek``, ``inject`` and ``stat`` control and observe the device.
 """
 
@@ -33,6 +33,7 @@ __all__ = [
     "clear_failure",
     "configure",
     "give_kernel",
+    "give_own_kernels",
     "hold",
     "inject",
     "peek",
@@ -124,6 +125,22 @@ def give_kernel(kernel: HostKernel) -> None:
     ):
         raise ValueError(f"{kernel.name}: more or larger parameters than the fake device takes")
     _given.append(kernel)
+
+
+def give_own_kernels() -> None:
+    """Let the project's own kernels run, as ``python -m fakecuda`` and ``pytest -p fakecuda`` do.
+
+    Imports the project, and CuPy.
+    """
+    from fakecuda import own_kernels  # noqa: PLC0415 - builds them
+
+    for kernel in own_kernels.build():
+        give_kernel(kernel)
+
+
+def pytest_sessionstart() -> None:
+    """Prepare a session that was started with ``-p fakecuda``."""
+    give_own_kernels()
 
 
 def stat(name: str) -> int:
