@@ -3,6 +3,8 @@
 Rules that hold for every call to CUDA made here:
 
 * The calling thread's current device is the GPU's within the call and the caller's again after it.
+  Threads of ours keep the GPU current: what a new thread has for current is GPU 0, and CUDA sets up
+  whichever is put back, with a few hundred MB of its memory.
 * After a fork CUDA cannot be used. The child is told so before any call is made.
 * A failure is a ``DeviceError`` that names what was asked. Failures of queued work are CUDA's
   *sticky* errors: they come up at any later call, CUDA does not tell whose they are, and the
@@ -67,6 +69,18 @@ class CudaContext:
             pending: Says which work has not been seen to finish, and may be what failed.
         """
         return _Call(self, operation, pending)
+
+    def dedicate_thread(self) -> None:
+        """Make the GPU the calling thread's current one for good.
+
+        Raises:
+            DeviceError: If CUDA refuses.
+        """
+        self.refuse_forked("dedicate_thread")
+        try:
+            runtime.setDevice(self.ordinal)
+        except runtime.CUDARuntimeError as error:
+            raise self.failure("dedicate_thread", error) from error
 
     def take_event(self) -> EventToken:
         """Return an event of CUDA's that nobody uses; within ``call``."""

@@ -103,6 +103,14 @@ class CudaDevice:
         self._check_open("make_stream")
         return self._streams.make(name)
 
+    def dedicate_thread(self) -> None:
+        """Make the GPU the calling thread's current one for good; see ``Device``.
+
+        Raises:
+            DeviceError: If CUDA refuses.
+        """
+        self.context.dedicate_thread()
+
     def current_stream(self) -> CudaStream:
         """Return CuPy's current stream of the calling thread for this GPU."""
         return self._streams.current()

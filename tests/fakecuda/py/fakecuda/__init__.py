@@ -150,7 +150,8 @@ def stat(name: str) -> int:
         name: ``h2d``, ``d2h``, ``d2d``, ``h2h`` copies; ``bytes_h2d``, ``bytes_d2h``; ``staged``
             copies of pageable memory; ``allocs``, ``frees``, ``hostallocs``, ``hostfrees``;
             ``streams``, ``events`` that exist; ``waits``; ``hazards``, ``races``;
-            ``unsupported`` calls; ``mem_used`` of device 0 and ``pinned_used``, in bytes.
+            ``unsupported`` calls; ``mem_used`` of device 0 and ``pinned_used``, in bytes;
+            ``contexts``, the devices that have one, as bits.
     """
     return int(_library.fakecuda_stat(name.encode()))
 
