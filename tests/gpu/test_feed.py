@@ -312,6 +312,32 @@ class TestTheCallersState:
                 assert cupy.cuda.runtime.getDevice() == 0
                 del batch
 
+    @pytest.mark.fake_only
+    def test_no_thread_of_a_feed_takes_memory_on_another_device(
+        self, source: Path, run_python: Any
+    ) -> None:
+        # A new thread's current device is 0: whoever makes that current again sets it up.
+        code = f"""
+import cupy, fakecuda, prefetch
+from memory.testing import hold
+cupy.cuda.Device(1).use()
+options = {{"source": {str(source)!r}, "batch_size": 4, "threads": 2, "device": "cuda:1"}}
+with prefetch.open(options) as feed:
+    stream = feed.device.make_stream()
+    feed.to_stream(stream)
+    batches = iter(feed)
+    with hold(stream):
+        for _ in range(feed.config.prefetch):
+            next(batches).data.cupy()
+    for batch in batches:
+        batch.data.numpy()
+    del batch
+    stream.close()
+print(fakecuda.stat("contexts"))
+"""
+        done = run_python(code)
+        assert done.stdout.split() == [str(1 << 1)], done.stderr
+
     def test_two_feeds_on_two_devices_do_not_disturb_each_other(
         self, source: Path, two_devices: tuple[Any, Any]
     ) -> None:
