@@ -24,7 +24,14 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from memory._cuda import FORK_CURE, FORK_REASON, OUT_OF_MEMORY, runtime
+from memory._cuda import (
+    CAPTURE_CURE,
+    CAPTURE_ERRORS,
+    FORK_CURE,
+    FORK_REASON,
+    OUT_OF_MEMORY,
+    runtime,
+)
 from memory._cuda_threads import Undertaker, Waiters
 from memory._errors import DeviceError
 
@@ -109,6 +116,8 @@ class CudaContext:
             pending: The work that had not been seen to finish, and may be what failed.
         """
         reason = str(error)
+        if getattr(error, "status", None) in CAPTURE_ERRORS:
+            reason += f"; a stream is being captured into a CUDA graph: {CAPTURE_CURE}"
         if pending:
             reason += f"; not seen to finish until then: {pending}"
         return DeviceError(self.name, operation=operation, reason=reason)

@@ -146,6 +146,30 @@ class TestOrder:
         assert found[0][0] == 42
         assert found[0][1] != threading.get_ident()
 
+    def test_a_capture_takes_in_what_is_queued_and_is_spoilt_by_what_it_cannot(self) -> None:
+        stream, target, event, source = new_stream(), device_bytes(), new_event(), pinned(7)
+        runtime.memset(target.data.ptr, 1, NBYTES)
+        stream.begin_capture()
+        assert stream.is_capturing()
+        runtime.memcpyAsync(
+            target.data.ptr, source.ctypes.data, NBYTES, runtime.memcpyHostToDevice, stream.ptr
+        )
+        event.record(stream)
+        with pytest.raises(runtime.CUDARuntimeError, match="CapturedEvent"):
+            event.synchronize()
+        runtime.graphDestroy(runtime.streamEndCapture(stream.ptr))
+        assert set(target.get().tolist()) == {1}
+        for spoil, message in (
+            (lambda: stream.wait_event(new_event()), "Isolation"),
+            (stream.synchronize, "Unsupported"),
+        ):
+            stream.begin_capture()
+            with pytest.raises(runtime.CUDARuntimeError, match=message):
+                spoil()
+            with pytest.raises(runtime.CUDARuntimeError, match="Invalidated"):
+                runtime.streamEndCapture(stream.ptr)
+        stream.synchronize()
+
     def test_bandwidth_takes_time_on_the_device_and_not_on_the_host(self) -> None:
         source, target, stream = pinned(1, 1 << 20), device_bytes(1 << 20), new_stream()
         began, ended = cupy.cuda.Event(), cupy.cuda.Event()
