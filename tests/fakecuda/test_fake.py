@@ -49,7 +49,8 @@ class TestOrder:
             event.record(stream)
             assert not event.done
             assert not stream.done
-            assert fakecuda.peek(target.data.ptr, 4) == b"\xcb" * 4
+            found = fakecuda.peek(target.data.ptr, 4)
+            assert found == b"\xcb" * 4  # no array here: pytest would show it, and so wait for it
             held.release()
             event.synchronize()
         assert event.done

@@ -76,6 +76,25 @@ def _no_hazard_and_no_race() -> Iterator[None]:
     assert (fakecuda.stat("hazards"), fakecuda.stat("races")) == before
 
 
+@pytest.fixture(autouse=True)
+def _no_hold_has_run_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test whose held stream went on by itself: the rest of it was about no held stream."""
+    from memory._cuda_event import HostWait  # noqa: PLC0415 - imports CuPy
+
+    ran_out: list[float] = []
+    wait = HostWait._wait
+
+    def watched(host_wait: HostWait) -> None:
+        wait(host_wait)
+        limit_s = host_wait._limit_s
+        if host_wait.failure is not None and limit_s is not None and limit_s > 1:
+            ran_out.append(limit_s)
+
+    monkeypatch.setattr(HostWait, "_wait", watched)
+    yield
+    assert ran_out == []
+
+
 @pytest.fixture
 def open_checked() -> Iterator[Callable[..., Any]]:
     """Open CUDA devices; when the test is over, nothing of them may be left."""

@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 import prefetch
-from memory import DeviceError, DeviceMemoryError, DeviceUnavailableError, HostMemoryError
+from memory import (
+    DeviceBuffer,
+    DeviceError,
+    DeviceMemoryError,
+    DeviceUnavailableError,
+    HostMemoryError,
+)
 from memory.testing import hold
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -35,12 +41,16 @@ def source(tmp_path: Path) -> Path:
 
 
 def read_later(device: Any, batch: prefetch.Batch) -> tuple[Any, Any]:
-    """Queue copies of a batch's data and labels to the host, on the current stream."""
+    """Queue copies of a batch's data and labels to the host, on the current stream.
+
+    As a kernel reads them: by their addresses, which keep nothing alive.
+    """
     stream = device.current_stream()
     found = []
     for blob in (batch.data, batch.label):
         out = device.alloc_host(blob.nbytes).array
-        device.copy_to_host(out, blob.gpu_data(), stream=stream)
+        bare = DeviceBuffer(blob.gpu_data().ptr, blob.nbytes, device=device)
+        device.copy_to_host(out, bare, stream=stream)
         found.append(out.view(blob.dtype).reshape(blob.shape))
     return found[0], found[1]
 
@@ -124,7 +134,9 @@ def test_closing_frees_no_memory_that_a_consumers_stream_may_still_read(
     theirs = cupy.cuda.Stream(non_blocking=True)
     nbytes = BATCH * 3 * 8 * 8 * 4
     there, out = cuda.alloc_device(nbytes), cuda.alloc_host(nbytes).array
-    feed = prefetch.open({"source": source, "batch_size": BATCH}, device=cuda)
+    # On the host: what the device has transformed would have to be fetched from there.
+    options = {"source": source, "batch_size": BATCH, "transform": {"where": "host"}}
+    feed = prefetch.open(options, device=cuda)
     with theirs, hold(cuda.current_stream()):
         batch = next(iter(feed))
         blob = batch.data
