@@ -166,6 +166,31 @@ def test_closing_frees_no_memory_that_a_consumers_stream_may_still_read(
 
 
 @pytest.mark.fake_only
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_a_batch_that_nobody_wants_is_copied_before_its_slot_is_filled_again(
+    source: Path, cuda: Any, fake: Any, where: str
+) -> None:
+    fake.configure(latency_us=2000, jitter_us=2000, poison_dst=1)
+    options = {"source": source, "batch_size": BATCH, "prefetch": 3, "threads": 2}
+    options["transform"] = {"where": where}
+    with (
+        prefetch.open(options, device=cuda) as feed,
+        cuda.make_stream("consumer") as stream,
+        cuda.use_stream(stream),
+    ):
+        for _ in range(12):
+            batches = iter(feed)  # ends the epoch before it, with what was read ahead for that
+            read = []
+            for number in range(2):
+                batch = next(batches)
+                read.append((number, *read_later(cuda, batch)))
+                del batch
+            stream.synchronize()
+            for number, data, labels in read:
+                check(number, data, labels)
+
+
+@pytest.mark.fake_only
 def test_the_host_waits_for_no_copy(source: Path, cuda: Any, fake: Any) -> None:
     with (
         prefetch.open(

@@ -38,6 +38,7 @@ def test_an_array_in_flight_outlives_its_last_reference(cuda: Any) -> None:
             cuda.copy_to_device(target, source, stream=stream)
             del source
             gc.collect()
+            assert cuda.memory_info().num_host_buffers == 1
             # Where the memory had been free, this would get it.
             for _ in range(4):
                 cuda.alloc_host(4096).array[:] = 9
