@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -12,7 +16,6 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
 
     from numpy.typing import NDArray
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 runtime = cupy.cuda.runtime
 NBYTES = 4096
+BUILDER = Path(fakecuda.__file__).resolve().parents[1] / "fakecuda_build.py"
 
 
 def pinned(value: int, nbytes: int = NBYTES) -> NDArray[np.uint8]:
@@ -449,3 +453,34 @@ def test_the_interfaces_of_arrays_work() -> None:
     assert array.__dlpack_device__()[0] == 2
     assert cupy.from_dlpack(array).data.ptr == array.data.ptr
     assert runtime.pointerGetAttributes(array.data.ptr).type == 2
+
+
+class TestItFailsAndNeverSkips:
+    def test_where_it_cannot_be_built(self) -> None:
+        done = subprocess.run(
+            [sys.executable, BUILDER],
+            env={**os.environ, "CUDA_INC": "/nowhere"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "the fake CUDA device cannot be built" in done.stderr
+        assert "cuda_runtime_api.h" in done.stderr
+
+    def test_where_a_test_is_skipped(self, tmp_path: Path) -> None:
+        (tmp_path / "test_skipped.py").write_text(
+            "import pytest\ndef test_it():\n    pytest.skip('no reason')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "fakecuda", "-p", "no:cacheprovider", "."],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(BUILDER.parent)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "skipped on the fake device: test_skipped.py::test_it" in done.stderr

@@ -135,6 +135,7 @@ def two_devices(open_checked: Callable[..., Any]) -> tuple[Any, Any]:
     from memory._cuda import cuda_ordinals  # noqa: PLC0415 - imports CuPy
 
     if len(cuda_ordinals()) < 2:
+        assert not ON_THE_FAKE, "FAKECUDA_DEVICES must be 2 or more"
         pytest.skip("this machine has one GPU")
     return open_checked("cuda:0"), open_checked("cuda:1")
 

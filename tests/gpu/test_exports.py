@@ -101,6 +101,13 @@ def test_a_consumer_that_names_its_stream_is_put_behind_the_push(cuda: Any) -> N
     del capsule, device_side
 
 
+@pytest.mark.parametrize("stream", [None, 0, 1, 2, -1])
+def test_every_number_of_a_stream_that_dlpack_knows_is_taken(cuda: Any, stream: int | None) -> None:
+    blob = filled(cuda)
+    assert blob.__dlpack__(stream=stream) is not None  # PyTorch's 0 without CuPy's warning
+    assert blob.__dlpack__(stream=stream, max_version=(1, 0)) is not None
+
+
 def test_dlpack_names_the_gpu_and_gives_the_host_its_copy_on_request(
     two_devices: tuple[Any, Any],
 ) -> None:

@@ -209,15 +209,26 @@ def test_the_host_waits_for_no_copy(source: Path, cuda: Any, fake: Any) -> None:
 
 @pytest.mark.fake_only
 def test_each_reader_has_a_stream_of_its_own_which_ends_with_it(
-    source: Path, cuda: Any, fake: Any
+    source: Path, cuda: Any, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = fake.stat("streams")
+    made: list[str] = []
+    make = cuda.make_stream
+
+    def counted(name: str) -> Any:
+        if name.startswith("ringfeed-reader"):
+            made.append(name)
+        return make(name)
+
+    monkeypatch.setattr(cuda, "make_stream", counted)
     with prefetch.open({"source": source, "batch_size": BATCH, "threads": 3}, device=cuda) as feed:
         assert fake.stat("streams") == before
-        for batch in feed:
-            assert 1 <= fake.stat("streams") - before <= 3
-            del batch
+        for _ in range(3):
+            for batch in feed:
+                assert 1 <= fake.stat("streams") - before <= 3
+                del batch
     assert fake.stat("streams") == before
+    assert sorted(made) == [f"ringfeed-reader-{number}" for number in range(3)]
 
 
 @pytest.mark.fake_only
@@ -305,6 +316,20 @@ def test_a_ring_that_the_device_cannot_hold_is_refused_before_anything_is_alloca
     ):
         prefetch.open(options, device=device)
     assert device.memory_info().peak_bytes == 0
+
+
+def test_cupys_pools_have_no_part_in_a_feed(source: Path, cuda: Any) -> None:
+    def pools() -> tuple[int, int, int]:
+        device, pinned = cupy.get_default_memory_pool(), cupy.get_default_pinned_memory_pool()
+        return device.total_bytes(), device.used_bytes(), pinned.n_free_blocks()
+
+    before = pools()
+    with prefetch.open({"source": source, "batch_size": BATCH}, device=cuda) as feed:
+        for batch in feed:
+            batch.data.cupy()
+            del batch
+            assert pools() == before
+    assert pools() == before
 
 
 def test_a_list_of_all_batches_is_right(source: Path, cuda: Any) -> None:

@@ -152,6 +152,14 @@ def test_device_memory_that_is_used_up_gives_the_numbers(cuda: Any, fake: Any) -
     assert caught.value.limit_bytes == 1 << 30  # what it had when it was opened
 
 
+@pytest.mark.parametrize("nbytes", [1 << 50, (1 << 63) - 1, 1 << 63, 1 << 70])
+def test_more_than_there_can_be_is_an_error_with_the_number(cuda: Any, nbytes: int) -> None:
+    with pytest.raises(DeviceMemoryError, match=f"{nbytes} bytes were asked for"):
+        cuda.alloc_device(nbytes)
+    with pytest.raises(HostMemoryError, match=f"{nbytes} bytes were asked for"):
+        cuda.alloc_host(nbytes)
+
+
 @pytest.mark.fake_only
 def test_everything_is_freed_by_and_by(cuda: Any, fake: Any) -> None:
     before = fake.stat("pinned_used"), fake.stat("mem_used")

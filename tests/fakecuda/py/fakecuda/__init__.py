@@ -56,6 +56,7 @@ _library.fakecuda_give_kernel.argtypes = [
 _library.fakecuda_peek.argtypes = [ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_size_t]
 
 
+_skipped: list[str] = []
 _given: list[HostKernel] = []  # their libraries have to stay loaded
 
 
@@ -141,6 +142,19 @@ def give_own_kernels() -> None:
 def pytest_sessionstart() -> None:
     """Prepare a session that was started with ``-p fakecuda``."""
     give_own_kernels()
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Note a test that is skipped: here is all that it could lack."""
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    """Let a session fail that has skipped anything."""
+    if _skipped:
+        sys.stderr.write(f"\nskipped on the fake device: {', '.join(_skipped)}\n")
+        session.exitstatus = 1
 
 
 def stat(name: str) -> int:
