@@ -39,15 +39,12 @@ from prefetch.testing import fingerprinted_images, write_database
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHECKS: Final[dict[str, Callable[[Bench], Outcome]]] = {
-    **{name: check for name, check in BYTES.items() if name != "tests"},
-    **SPEED,
-    "tests": BYTES["tests"],  # last: they take as long as they take
-}
-LIMITS_S: Final = {"torn batches": 100.0, "tests": 240.0}
-"""Seconds after which a check has hung; 45 for the others."""
+CHECKS: Final[dict[str, Callable[[Bench], Outcome]]] = {**BYTES, **SPEED}
+LIMITS_S: Final = {"torn batches": 100.0, "tests": 150.0}
+"""Seconds after which a check has hung; 60 for the others."""
 
 _NO_DEVICE: Final = 2  # exit status
+_WORDS_S: Final = 2.0  # left to a check that hangs, to say where
 
 
 def main() -> int:
@@ -63,11 +60,15 @@ def main() -> int:
         found: dict[str, Any] = {"device": "", "description": "", "checks": []}
         for name in arguments.only or CHECKS:
             left_s = budget_s - (time.monotonic() - began)
-            limit_s = min(LIMITS_S.get(name, 45.0), left_s)
+            own_limit_s = LIMITS_S.get(name, 60.0)
             if left_s < 3:
-                told = {"outcome": _as_dict(Outcome(name, "not run", "the time was up"))}
+                told = _without_time(name)
             else:
-                told = _run_child(name, _command(name, arguments, source), folder, limit_s)
+                command = _command(name, arguments, source)
+                told = _run_child(command, folder, min(own_limit_s, left_s))
+                if "outcome" not in told and "unavailable" not in told:
+                    cut = told["timed_out"] and left_s < own_limit_s
+                    told = _without_time(name) if cut else _lost(name, told)
             if told.get("unavailable"):
                 print(told["unavailable"], file=sys.stderr)
                 return _NO_DEVICE
@@ -122,7 +123,7 @@ def check(name: str, arguments: argparse.Namespace, source: Path) -> dict[str, A
 
 def _be_child(arguments: argparse.Namespace) -> int:
     # Where it hangs is worth more than that it does.
-    faulthandler.dump_traceback_later(max(1.0, arguments.limit_s - 2), exit=True)
+    faulthandler.dump_traceback_later(max(1.0, arguments.limit_s - _WORDS_S), exit=True)
     try:
         told = check(arguments.child, arguments, arguments.source)
     except DeviceUnavailableError as error:
@@ -146,8 +147,22 @@ def _command(name: str, arguments: argparse.Namespace, source: Path) -> list[str
     return [*here, "--child", name, "--source", str(source), *options]
 
 
-def _run_child(name: str, command: list[str], folder: str, limit_s: float) -> dict[str, Any]:
-    """Run a check in a process of its own; never longer than the limit."""
+def _without_time(name: str) -> dict[str, Any]:
+    return {"outcome": _as_dict(Outcome(name, "not run", "the time was up"))}
+
+
+def _lost(name: str, told: dict[str, Any]) -> dict[str, Any]:
+    return {"outcome": _as_dict(Outcome(name, "wrong", told["lost"]))}
+
+
+def _run_child(command: list[str], folder: str, limit_s: float) -> dict[str, Any]:
+    """Run a check in a process of its own; never longer than the limit.
+
+    Returns:
+        What it has told. Where it did not come to tell anything: ``lost``, how it ended in words,
+        and ``timed_out``.
+    """
+    began = time.monotonic()
     told = Path(folder) / "told.json"
     told.unlink(missing_ok=True)
     with (Path(folder) / "errors").open("w+") as errors:
@@ -170,8 +185,12 @@ def _run_child(name: str, command: list[str], folder: str, limit_s: float) -> di
     with contextlib.suppress(OSError, ValueError):
         found: dict[str, Any] = json.loads(told.read_text())
         return found
-    text = f"did not get to its end in {limit_s:.0f} s (status {status}): {last}"
-    return {"outcome": _as_dict(Outcome(name, "wrong", text))}
+    # It ends itself a little before, to say where it hangs.
+    timed_out = time.monotonic() - began > limit_s - 2 * _WORDS_S
+    return {
+        "timed_out": timed_out,
+        "lost": f"did not get to its end in {limit_s:.0f} s (status {status}): {last}",
+    }
 
 
 def _as_dict(outcome: Outcome) -> dict[str, Any]:

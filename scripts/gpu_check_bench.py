@@ -103,7 +103,7 @@ class Bench:
             run: Does what is measured a number of times, and returns when all of it is over, on the
                 GPU as well.
         """
-        rounds, round_s = (3, 0.3) if self.quick else (5, 1.0)
+        rounds, round_s = 3, 0.3 if self.quick else 1.0
         run(5)  # whatever is set up once
         began = time.perf_counter()
         run(10)

@@ -41,15 +41,22 @@ def check_tests(bench: Bench) -> Outcome:
     if missing:
         raise NotHereError(f"not installed: {', '.join(missing)} (dependency group dev)")
     folders = ["tests/gpu", *(() if bench.quick else ("tests/memory", "tests/consumers"))]
-    done = subprocess.run(  # noqa: S603 - our own tests
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *folders],
-        cwd=ROOT,
-        env={**os.environ, "RINGFEED_TEST_CUDA": "gpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-200:]]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own tests
+            [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *folders],
+            cwd=ROOT,
+            env={**os.environ, "RINGFEED_TEST_CUDA": "gpu"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=max(1.0, bench.until - time.monotonic()),
+        )
+    except subprocess.TimeoutExpired as expired:
+        output: Any = expired.stdout or ""  # bytes, whatever was asked for
+        last = (output if isinstance(output, str) else output.decode()).splitlines()[-3:]
+        return Outcome("tests", "wrong", f"did not end in time; the last: {' | '.join(last)}")
+    lines = done.stdout.strip().splitlines() or ["no output"]
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     text = "; ".join([lines[-1], *failed[:20]])
     return Outcome("tests", "wrong" if done.returncode else "right", text)

@@ -128,6 +128,16 @@ def test_what_there_is_no_time_for_is_not_run(main: Callable[..., tuple[int, Any
     assert set(verdicts(found)) == {"not run"}
 
 
+def test_what_the_end_of_the_time_cuts_off_is_not_run(
+    main: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(gpu_check, "_command", lambda *_: sleeps)
+    status, found = main("--budget-s", "4", "--only", "memory")
+    assert status == 0
+    assert verdicts(found) == ["not run"]
+
+
 def test_without_a_device_it_says_why_and_the_exit_status_is_2(
     main: Callable[..., tuple[int, Any]],
     capsys: pytest.CaptureFixture[str],
