@@ -82,6 +82,9 @@ class CpuDevice:
         """Raise NoDeviceMemoryError."""
         self._refuse("make_stream")
 
+    def dedicate_thread(self) -> None:
+        """Do nothing: a thread has nothing to set up."""
+
     def current_stream(self) -> Stream:
         """Raise NoDeviceMemoryError."""
         self._refuse("current_stream")

@@ -34,6 +34,7 @@ runtime: Any = None if cupy is None else cupy.cuda.runtime
 OUT_OF_MEMORY: Final = 2
 FORKED: Final = 3
 NOT_READY: Final = 600
+CAPTURE_ERRORS: Final = range(900, 909)
 _STUB_LIBRARY: Final = 34
 _INSUFFICIENT_DRIVER: Final = 35
 _DEVICES_UNAVAILABLE: Final = 46
@@ -160,6 +161,14 @@ FORK_REASON: Final = (
 FORK_CURE: Final = (
     "start processes with the 'spawn' method (multiprocessing.get_context('spawn')), or use CUDA "
     "in the children only"
+)
+
+
+CAPTURE_CURE: Final = (
+    "take the batch, and let go of earlier ones, before the capture; a graph reads the same memory "
+    "every time, so copy each batch to memory of your own for it. Threads of a feed go on calling "
+    "CUDA meanwhile: capture in the mode thread_local or relaxed "
+    "(torch.cuda.graph(..., capture_error_mode='thread_local'))"
 )
 
 

@@ -3,6 +3,8 @@
 Rules that hold for every call to CUDA made here:
 
 * The calling thread's current device is the GPU's within the call and the caller's again after it.
+  Threads of ours keep the GPU current: what a new thread has for current is GPU 0, and CUDA sets up
+  whichever is put back, with a few hundred MB of its memory.
 * After a fork CUDA cannot be used. The child is told so before any call is made.
 * A failure is a ``DeviceError`` that names what was asked. Failures of queued work are CUDA's
   *sticky* errors: they come up at any later call, CUDA does not tell whose they are, and the
@@ -22,7 +24,14 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from memory._cuda import FORK_CURE, FORK_REASON, OUT_OF_MEMORY, runtime
+from memory._cuda import (
+    CAPTURE_CURE,
+    CAPTURE_ERRORS,
+    FORK_CURE,
+    FORK_REASON,
+    OUT_OF_MEMORY,
+    runtime,
+)
 from memory._cuda_threads import Undertaker, Waiters
 from memory._errors import DeviceError
 
@@ -68,6 +77,18 @@ class CudaContext:
         """
         return _Call(self, operation, pending)
 
+    def dedicate_thread(self) -> None:
+        """Make the GPU the calling thread's current one for good.
+
+        Raises:
+            DeviceError: If CUDA refuses.
+        """
+        self.refuse_forked("dedicate_thread")
+        try:
+            runtime.setDevice(self.ordinal)
+        except runtime.CUDARuntimeError as error:
+            raise self.failure("dedicate_thread", error) from error
+
     def take_event(self) -> EventToken:
         """Return an event of CUDA's that nobody uses; within ``call``."""
         try:
@@ -95,6 +116,8 @@ class CudaContext:
             pending: The work that had not been seen to finish, and may be what failed.
         """
         reason = str(error)
+        if getattr(error, "status", None) in CAPTURE_ERRORS:
+            reason += f"; a stream is being captured into a CUDA graph: {CAPTURE_CURE}"
         if pending:
             reason += f"; not seen to finish until then: {pending}"
         return DeviceError(self.name, operation=operation, reason=reason)

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from memory import _cuda_export, _cuda_kernel
+from memory import _cuda_export, _cuda_kernel, _cuda_maths
 from memory._arguments import check_byte, check_equal_sizes, check_floats, check_host_array
 from memory._cuda import runtime
 from memory._cuda_context import CudaContext
@@ -103,6 +103,14 @@ class CudaDevice:
         self._check_open("make_stream")
         return self._streams.make(name)
 
+    def dedicate_thread(self) -> None:
+        """Make the GPU the calling thread's current one for good; see ``Device``.
+
+        Raises:
+            DeviceError: If CUDA refuses.
+        """
+        self.context.dedicate_thread()
+
     def current_stream(self) -> CudaStream:
         """Return CuPy's current stream of the calling thread for this GPU."""
         return self._streams.current()
@@ -177,25 +185,25 @@ class CudaDevice:
         self.check_buffer("x", x)
         kind = check_floats("axpy", dtype, y)
         check_equal_sizes("x", x, other=y)
-        _cuda_kernel.axpy(self._state(stream, "axpy"), y, x, kind.type(alpha))
+        _cuda_maths.axpy(self._state(stream, "axpy"), y, x, kind.type(alpha))
 
     def scale(self, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream) -> None:
         """Queue x = alpha * x; see ``Device.scale``."""
         self.check_buffer("x", x)
         kind = check_floats("scale", dtype, x)
-        _cuda_kernel.scale(self._state(stream, "scale"), x, kind.type(alpha))
+        _cuda_maths.scale(self._state(stream, "scale"), x, kind.type(alpha))
 
     def asum(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
         """Return the sum of absolute values; see ``Device.asum``."""
         self.check_buffer("x", x)
         kind = check_floats("asum", dtype, x)
-        return _cuda_kernel.reduce(self._state(stream, "asum"), "asum", x, kind)
+        return _cuda_maths.reduce(self._state(stream, "asum"), "asum", x, kind)
 
     def sumsq(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
         """Return the sum of squares; see ``Device.sumsq``."""
         self.check_buffer("x", x)
         kind = check_floats("sumsq", dtype, x)
-        return _cuda_kernel.reduce(self._state(stream, "sumsq"), "sumsq", x, kind)
+        return _cuda_maths.reduce(self._state(stream, "sumsq"), "sumsq", x, kind)
 
     def compile(self, source: str, name: str) -> Kernel:
         """Compile a kernel with NVRTC; see ``Device.compile``.

@@ -63,7 +63,10 @@ def dlpack_capsule(
     """
     if stream != -1:
         # It is on this stream that the consumer will work.
-        buffer.note_use(device.stream_from(0 if stream is None else stream))
+        theirs = device.stream_from(0 if stream is None else stream)
+        with device.context.call("dlpack"):
+            theirs.state.refuse_capture("dlpack")
+        buffer.note_use(theirs)
     array = cupy_array(buffer, dtype, shape)
     with device.context.call("dlpack"):
         return array.__dlpack__(

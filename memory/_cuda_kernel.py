@@ -1,4 +1,4 @@
-"""Kernels on a GPU: those behind a device's maths, and those compiled from source.
+"""Kernels on a GPU, compiled from source.
 
 Kernels are compiled by NVRTC when they first run. It is no part of CuPy's wheels: it comes with a
 CUDA toolkit, or with the extras ``cuda12-ctk`` and ``cuda13-ctk``.
@@ -7,13 +7,11 @@ CUDA toolkit, or with the extras ``cuda12-ctk`` and ``cuda13-ctk``.
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from memory._cuda import cupy, runtime
-from memory._cuda_export import cupy_array
 from memory._device import DeviceBuffer
 from memory._errors import DeviceError, NotImplementedDeviceError
 
@@ -25,51 +23,6 @@ if TYPE_CHECKING:
     from memory._device import Stream
 
 _NOT_SUPPORTED: Final = 801
-
-# Two roundings, as on every other device: the compiler would make one multiply-add of a * x + y.
-_AXPY: Final = {
-    np.dtype(np.float32): "out = __fadd_rn(__fmul_rn(alpha, x), y)",
-    np.dtype(np.float64): "out = __dadd_rn(__dmul_rn(alpha, x), y)",
-}
-
-
-def axpy(state: StreamState, y: DeviceBuffer, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
-    """Queue y = alpha * x + y."""
-    kind = alpha.dtype
-
-    def run() -> None:
-        out = _flat(y, kind)
-        _axpy_kernel(kind)(alpha, _flat(x, kind), out, out)
-
-    _queue(state, "axpy", run, y, x)
-
-
-def scale(state: StreamState, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
-    """Queue x = alpha * x."""
-
-    def run() -> None:
-        array = _flat(x, alpha.dtype)
-        cupy.multiply(array, alpha, out=array)
-
-    _queue(state, "scale", run, x)
-
-
-def reduce(state: StreamState, operation: str, x: DeviceBuffer, kind: np.dtype[Any]) -> float:
-    """Return a sum over all of ``x``; blocks until it is there.
-
-    Args:
-        state: The stream.
-        operation: ``asum`` or ``sumsq``.
-        x: The values.
-        kind: Their dtype.
-    """
-    total: list[Any] = []
-    _queue(state, operation, lambda: total.append(_sum_kernel(operation)(_flat(x, kind))), x)
-    state.record(operation).synchronize()
-    if not total:
-        return 0.0
-    with state.context.call(operation), state.as_cupy():
-        return float(total[0].get())
 
 
 class CudaKernel:
@@ -106,13 +59,22 @@ class CudaKernel:
             if isinstance(arg, DeviceBuffer):
                 self._device.check_buffer("an argument", arg)
         values = tuple(np.uint64(a.ptr) if isinstance(a, DeviceBuffer) else a for a in args)
-        _queue(state, f"kernel {self._name}", lambda: self._kernel(grid, block, values), *args)
+        queue(state, f"kernel {self._name}", lambda: self._kernel(grid, block, values), *args)
 
     def __repr__(self) -> str:
         return f"<CudaKernel {self._name} on {self._device.name}>"
 
 
-def _queue(state: StreamState, operation: str, run: Callable[[], object], *holds: object) -> None:
+def queue(state: StreamState, operation: str, run: Callable[[], object], *holds: object) -> None:
+    """Queue launches, unless the first buffer that they work on is empty.
+
+    Args:
+        state: The stream.
+        operation: What it is, for errors.
+        run: Launches kernels on CuPy's current stream.
+        *holds: The buffers, and whatever else has to stay alive until they have run.
+    """
+
     def launch(_: int) -> None:
         if isinstance(holds[0], DeviceBuffer) and holds[0].nbytes == 0:
             return  # CUDA refuses a grid without blocks
@@ -121,21 +83,6 @@ def _queue(state: StreamState, operation: str, run: Callable[[], object], *holds
             run()
 
     state.submit(operation, launch, holds)
-
-
-def _flat(buffer: DeviceBuffer, kind: np.dtype[Any]) -> Any:
-    return cupy_array(buffer, kind, (buffer.nbytes // kind.itemsize,))
-
-
-@functools.cache
-def _axpy_kernel(kind: np.dtype[Any]) -> Any:
-    return cupy.ElementwiseKernel("T alpha, T x, T y", "T out", _AXPY[kind], "ringfeed_axpy")
-
-
-@functools.cache
-def _sum_kernel(operation: str) -> Any:
-    term = {"asum": "abs(x)", "sumsq": "x * x"}[operation]
-    return cupy.ReductionKernel("T x", "T y", term, "a + b", "y = a", "0", f"ringfeed_{operation}")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from memory._cuda import cupy, runtime
+from memory._cuda import CAPTURE_CURE, CAPTURE_ERRORS, cupy, runtime
 from memory._cuda_event import CudaEvent, HostWait
 from memory._cuda_flight import Manifest
 from memory._errors import ClosedError, DeviceError
@@ -108,12 +108,16 @@ class StreamState:
         """
         with self.context.call(operation, self.manifest.pending), self._lock:
             self._check_open(operation)
+            self.refuse_capture(operation)
             self.manifest.load(operation, holds)
             try:
                 launch(self._ptr_here())
             except Exception:
                 self.manifest.unload()
                 raise
+            if not self.owned:
+                # At once: a capture that the caller begins on his stream would take a later event.
+                self._record()
             watched, self._watched = self._watched, True
         if not watched:
             self._watch()
@@ -127,6 +131,7 @@ class StreamState:
         """
         with self.context.call(operation, self.manifest.pending), self._lock:
             self._check_open(operation)
+            self.refuse_capture(operation)
             return self._record()
 
     def wait(self, event: Event, *, limit_s: float | None = None) -> None:
@@ -139,6 +144,7 @@ class StreamState:
         if isinstance(event, CudaEvent):
             with self.context.call("wait", self.manifest.pending), self._lock:
                 self._check_open("wait")
+                self.refuse_capture("wait")
                 runtime.streamWaitEvent(self._ptr_here(), event.token.handle)
                 self._host_waits += event.host_waits
             return
@@ -149,6 +155,29 @@ class StreamState:
             self._host_waits += (wait,)  # within the lock
 
         self.submit("wait", queue, wait)
+
+    def refuse_capture(self, operation: str) -> None:
+        """Refuse what a stream cannot do while it is captured into a CUDA graph; within ``call``.
+
+        What it were given would go into the graph and not run now, and so would an event: nobody
+        could wait for it. Asking does the capture no harm, trying would.
+
+        Raises:
+            DeviceError: It is being captured.
+        """
+        try:
+            if not runtime.streamIsCapturing(self._ptr_here()):
+                return
+        except runtime.CUDARuntimeError as error:
+            if error.status not in CAPTURE_ERRORS:
+                raise
+        except RuntimeError:  # CuPy's, for a capture that has failed already
+            pass
+        raise DeviceError(
+            self.context.name,
+            operation=operation,
+            reason=f"stream {self.name!r} is being captured into a CUDA graph: {CAPTURE_CURE}",
+        )
 
     def synchronize(self) -> None:
         """Block until all work given until now has run; a failed host wait is told once."""

@@ -6,6 +6,7 @@ refers to the device.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from queue import SimpleQueue
@@ -137,6 +138,7 @@ class Waiters:
     """
 
     def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
         self._name = f"cuda:{ordinal}-waiter"
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -183,6 +185,8 @@ class Waiters:
             raise
 
     def _run(self) -> None:
+        with contextlib.suppress(runtime.CUDARuntimeError):  # told by the wait as well
+            runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
         me = threading.current_thread()
         job = self._next_job()
         while job is not None:

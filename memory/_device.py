@@ -363,6 +363,15 @@ class Device(Protocol):
         """
         ...
 
+    def dedicate_thread(self) -> None:
+        """Take the calling thread, which is to be nobody else's, into this device's service.
+
+        Every call leaves the caller's current GPU as it was. On a thread that was given to this
+        device the GPU becomes, and stays, the current one instead: a new thread's current GPU is
+        the first, and to make that current again, CUDA sets it up and takes memory on it.
+        """
+        ...
+
     def current_stream(self) -> Stream:
         """Return the calling thread's current stream; the null stream unless use_stream() is on."""
         ...

@@ -172,6 +172,10 @@ class FailingDevice:
         self.check("make_stream")
         return self._face(self.inner.make_stream(name))
 
+    def dedicate_thread(self) -> None:
+        """Give the calling thread to the device that does the work."""
+        self.inner.dedicate_thread()
+
     def current_stream(self) -> FailingStream:
         """Return the calling thread's current stream."""
         return self._face(self.inner.current_stream())

@@ -141,6 +141,9 @@ class SimulatedDevice:
         block = self._memory.allocate(nbytes)
         return DeviceBuffer(block.ptr, block.nbytes, device=self, owner=block)
 
+    def dedicate_thread(self) -> None:
+        """Do nothing: threads have no current device here."""
+
     def make_stream(self, name: str = "") -> SimulatedStream:
         """Make a stream and start its thread; see ``Device.make_stream``.
 

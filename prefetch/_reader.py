@@ -62,6 +62,7 @@ class Reader(threading.Thread):
             with ExitStack() as stack:
                 stream: Stream | None = None
                 if self._assembly.device.has_device_memory:
+                    self._assembly.device.dedicate_thread()
                     stream = self._assembly.device.make_stream(self.name)
                     stack.callback(stream.close)
                 filler = Filler(self._assembly)

@@ -46,6 +46,7 @@ class RecordStager:
             force_color=transform.force_color,
             force_gray=transform.force_gray,
             dtype=np.dtype(np.uint8),
+            raw_remark=transform.raw_remark,
         )
         cut = dataclasses.replace(
             as_stored,

@@ -22,7 +22,7 @@ channels; a mean image is, like the records that it was made from, in the *store
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -48,6 +48,20 @@ logger = logging.getLogger("prefetch")
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint8))
 
 
+class RawRemark:
+    """The right to say, once, that an option for encoded images meets raw ones; thread-safe."""
+
+    def __init__(self) -> None:
+        self._left = [True]
+
+    def take(self) -> bool:
+        """Return whether it has not been said yet; if so, the caller is to say it."""
+        try:
+            return self._left.pop()  # atomic: one caller gets it
+        except IndexError:
+            return False
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transform:
     """A transformation, resolved from the configuration; shared between threads.
@@ -67,6 +81,7 @@ class Transform:
         dtype: float32, float16 (rounded from the float32 result) or uint8 (no mean, no scale).
         modulo: How random words are reduced: True for Caffe's ``word % range``, False for
             ``(word * range) >> 32``.
+        raw_remark: Shared by all threads that work by this transformation, or a part of it.
 
     Raises:
         ConfigError: Attributes contradict each other; it lists every fault.
@@ -88,6 +103,7 @@ class Transform:
     layout: Literal["nchw", "nhwc"] = "nchw"
     dtype: np.dtype[Any] = _DTYPES[0]
     modulo: bool = False
+    raw_remark: RawRemark = field(default_factory=RawRemark, repr=False)
 
     def __post_init__(self) -> None:
         faults = tuple(
@@ -230,6 +246,7 @@ class RecordTransformer:
         self._decoder = ImageDecoder(
             force_color=transform.force_color, force_gray=transform.force_gray
         )
+        self._raw_remark = transform.raw_remark
         self._warns_of_raw = transform.force_color or transform.force_gray
 
     def sample_shape(
@@ -328,10 +345,11 @@ class RecordTransformer:
                 faults.append(fault)
         if self._warns_of_raw and len(outcomes) < len(values):
             self._warns_of_raw = False
-            logger.warning(
-                "force_color and force_gray apply to encoded images only; "
-                "raw records, which this source holds, keep the channels that they have"
-            )
+            if self._raw_remark.take():
+                logger.warning(
+                    "force_color and force_gray apply to encoded images only; "
+                    "raw records, which this source holds, keep the channels that they have"
+                )
         return faults
 
     def fill_ahead(self, requests: Sequence[Request]) -> None:

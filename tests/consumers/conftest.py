@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import prefetch
-from make_digits import make_digits
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ def feed(source: Path, request: pytest.FixtureRequest) -> Iterator[prefetch.Feed
 @pytest.fixture
 def run_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Run the example of the guide that imports a library, where its paths lead somewhere."""
+    from make_digits import make_digits  # noqa: PLC0415 - needs scikit-learn, as no other test here
+
     shutil.copytree(CHECKOUT / "configs", tmp_path / "configs")
     make_digits(tmp_path / "data" / "digits_lmdb")
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import prefetch
+from gpu_check_speed import Datums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,6 +110,19 @@ def test_torch_saves_a_feeds_state(source: Path) -> None:
     with prefetch.open(options) as feed:
         feed.load_state_dict(torch.load(file, weights_only=True)["feed"])
         assert expected == [batch.indices.tolist() for batch in feed]
+
+
+def test_the_loader_that_gpu_check_compares_with_serves_the_same_records(source: Path) -> None:
+    # Before the feed: its workers are forked, and a database must not be taken across a fork.
+    loader = iter(torch.utils.data.DataLoader(Datums(source), batch_size=4, num_workers=2))
+    expected = [next(loader) for _ in range(3)]
+    del loader
+    options = {"source": source, "batch_size": 4, "transform": {"dtype": "uint8"}}
+    with prefetch.open(options, device="cpu") as feed:
+        for (data, labels), batch in zip(expected, feed, strict=False):
+            assert torch.equal(data, torch.from_dlpack(batch.data))
+            assert torch.equal(labels, torch.from_dlpack(batch.label))
+            del batch
 
 
 def test_the_guides_example_works(run_guide: Callable[[str], None]) -> None:

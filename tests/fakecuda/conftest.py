@@ -25,6 +25,7 @@ def _as_it_was() -> Iterator[None]:
     import cupy  # noqa: PLC0415 - collected on the fake only
     import fakecuda  # noqa: PLC0415 - as above
 
+    cupy.get_default_memory_pool().free_all_blocks()  # so that what a test takes is fresh
     yield
     fakecuda.release_all()
     fakecuda.inject(None)

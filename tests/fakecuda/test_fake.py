@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -12,7 +16,6 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
 
     from numpy.typing import NDArray
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 runtime = cupy.cuda.runtime
 NBYTES = 4096
+BUILDER = Path(fakecuda.__file__).resolve().parents[1] / "fakecuda_build.py"
 
 
 def pinned(value: int, nbytes: int = NBYTES) -> NDArray[np.uint8]:
@@ -49,7 +53,8 @@ class TestOrder:
             event.record(stream)
             assert not event.done
             assert not stream.done
-            assert fakecuda.peek(target.data.ptr, 4) == b"\xcb" * 4
+            found = fakecuda.peek(target.data.ptr, 4)
+            assert found == b"\xcb" * 4  # no array here: pytest would show it, and so wait for it
             held.release()
             event.synchronize()
         assert event.done
@@ -145,6 +150,30 @@ class TestOrder:
         assert called.wait(5)
         assert found[0][0] == 42
         assert found[0][1] != threading.get_ident()
+
+    def test_a_capture_takes_in_what_is_queued_and_is_spoilt_by_what_it_cannot(self) -> None:
+        stream, target, event, source = new_stream(), device_bytes(), new_event(), pinned(7)
+        runtime.memset(target.data.ptr, 1, NBYTES)
+        stream.begin_capture()
+        assert stream.is_capturing()
+        runtime.memcpyAsync(
+            target.data.ptr, source.ctypes.data, NBYTES, runtime.memcpyHostToDevice, stream.ptr
+        )
+        event.record(stream)
+        with pytest.raises(runtime.CUDARuntimeError, match="CapturedEvent"):
+            event.synchronize()
+        runtime.graphDestroy(runtime.streamEndCapture(stream.ptr))
+        assert set(target.get().tolist()) == {1}
+        for spoil, message in (
+            (lambda: stream.wait_event(new_event()), "Isolation"),
+            (stream.synchronize, "Unsupported"),
+        ):
+            stream.begin_capture()
+            with pytest.raises(runtime.CUDARuntimeError, match=message):
+                spoil()
+            with pytest.raises(runtime.CUDARuntimeError, match="Invalidated"):
+                runtime.streamEndCapture(stream.ptr)
+        stream.synchronize()
 
     def test_bandwidth_takes_time_on_the_device_and_not_on_the_host(self) -> None:
         source, target, stream = pinned(1, 1 << 20), device_bytes(1 << 20), new_stream()
@@ -424,3 +453,34 @@ def test_the_interfaces_of_arrays_work() -> None:
     assert array.__dlpack_device__()[0] == 2
     assert cupy.from_dlpack(array).data.ptr == array.data.ptr
     assert runtime.pointerGetAttributes(array.data.ptr).type == 2
+
+
+class TestItFailsAndNeverSkips:
+    def test_where_it_cannot_be_built(self) -> None:
+        done = subprocess.run(
+            [sys.executable, BUILDER],
+            env={**os.environ, "CUDA_INC": "/nowhere"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "the fake CUDA device cannot be built" in done.stderr
+        assert "cuda_runtime_api.h" in done.stderr
+
+    def test_where_a_test_is_skipped(self, tmp_path: Path) -> None:
+        (tmp_path / "test_skipped.py").write_text(
+            "import pytest\ndef test_it():\n    pytest.skip('no reason')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "fakecuda", "-p", "no:cacheprovider", "."],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(BUILDER.parent)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "skipped on the fake device: test_skipped.py::test_it" in done.stderr

@@ -16,12 +16,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from memory import open_device
 from memory.testing import live_buffers
-from prefetch._device_kernel import SOURCE, kernel_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,21 +49,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in out]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _kernels(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let the fake device run the transformation's kernels in every test; a GPU does."""
-    try:
-        import fakecuda  # noqa: PLC0415 - there is none on a machine with a GPU
-    except ImportError:
-        return
-    import hostcuda  # noqa: PLC0415 - as above
-
-    names = [kernel_name(np.dtype(dtype)) for dtype in ("float32", "float16", "uint8")]
-    built = hostcuda.build(SOURCE, *names, folder=tmp_path_factory.mktemp("kernels"))
-    for kernel in built.values():
-        fakecuda.give_kernel(kernel)
-
-
 @pytest.fixture
 def fake() -> Any:
     """The controls of the fake device; for tests marked ``fake_only``."""
@@ -80,8 +63,12 @@ def _no_hazard_and_no_race() -> Iterator[None]:
     if not ON_THE_FAKE:
         yield
         return
-    import fakecuda  # noqa: PLC0415 - as above
+    import cupy  # noqa: PLC0415 - not where these tests are not collected
+    import fakecuda  # noqa: PLC0415 - there is none on a machine with a GPU
 
+    # What earlier tests have left there would be given back where memory is said to be used up.
+    cupy.get_default_memory_pool().free_all_blocks()
+    cupy.get_default_pinned_memory_pool().free_all_blocks()
     before = fakecuda.stat("hazards"), fakecuda.stat("races")
     yield
     fakecuda.release_all()
@@ -91,6 +78,25 @@ def _no_hazard_and_no_race() -> Iterator[None]:
         latency_us=0, mbps=0, jitter_us=0, poison=1, poison_dst=0, mem=1 << 30, pinned=0
     )
     assert (fakecuda.stat("hazards"), fakecuda.stat("races")) == before
+
+
+@pytest.fixture(autouse=True)
+def _no_hold_has_run_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test whose held stream went on by itself: the rest of it was about no held stream."""
+    from memory._cuda_event import HostWait  # noqa: PLC0415 - imports CuPy
+
+    ran_out: list[float] = []
+    wait = HostWait._wait
+
+    def watched(host_wait: HostWait) -> None:
+        wait(host_wait)
+        limit_s = host_wait._limit_s
+        if host_wait.failure is not None and limit_s is not None and limit_s > 1:
+            ran_out.append(limit_s)
+
+    monkeypatch.setattr(HostWait, "_wait", watched)
+    yield
+    assert ran_out == []
 
 
 @pytest.fixture
@@ -133,6 +139,7 @@ def two_devices(open_checked: Callable[..., Any]) -> tuple[Any, Any]:
     from memory._cuda import cuda_ordinals  # noqa: PLC0415 - imports CuPy
 
     if len(cuda_ordinals()) < 2:
+        assert not ON_THE_FAKE, "FAKECUDA_DEVICES must be 2 or more"
         pytest.skip("this machine has one GPU")
     return open_checked("cuda:0"), open_checked("cuda:1")
 

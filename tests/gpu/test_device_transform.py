@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import prefetch
-from memory import DeviceError, Head
+from memory import DeviceBuffer, DeviceError, Head
 from memory.testing import hold
 from prefetch._device_kernel import SOURCE, kernel_name
 from prefetch.testing import encode_image, write_database
@@ -75,24 +75,28 @@ def test_no_batch_is_torn_by_slow_copies_and_a_consumer_that_is_held(
     fake.configure(jitter_us=300, poison_dst=1)
     with prefetch.open(options(source, "host", scale=0.5), device="cpu") as feed:
         expected = [batch.data.numpy().tobytes() for batch in feed]
+
+    def read_later(batch: prefetch.Batch) -> None:
+        host = cuda.alloc_host(batch.data.nbytes).array
+        # As a kernel reads it: by its address, which keeps nothing alive.
+        bare = DeviceBuffer(batch.data.gpu_data().ptr, host.nbytes, device=cuda)
+        cuda.copy_to_host(host, bare, stream=stream)
+        found.append(host)
+
     with (
         prefetch.open(options(source, "device", scale=0.5), device=cuda) as feed,
         cuda.make_stream("consumer") as stream,
         cuda.use_stream(stream),
     ):
-        found = []
+        found: list[Any] = []
         iterator = iter(feed)
         with hold(stream):
             for _ in range(3):
                 batch = next(iterator)
-                host = cuda.alloc_host(batch.data.nbytes).array
-                cuda.copy_to_host(host, batch.data.gpu_data(), stream=stream)
-                found.append(host)
+                read_later(batch)
                 del batch
         for batch in iterator:
-            host = cuda.alloc_host(batch.data.nbytes).array
-            cuda.copy_to_host(host, batch.data.gpu_data(), stream=stream)
-            found.append(host)
+            read_later(batch)
             del batch
         stream.synchronize()
     assert [host.tobytes() for host in found] == expected

@@ -101,6 +101,13 @@ def test_a_consumer_that_names_its_stream_is_put_behind_the_push(cuda: Any) -> N
     del capsule, device_side
 
 
+@pytest.mark.parametrize("stream", [None, 0, 1, 2, -1])
+def test_every_number_of_a_stream_that_dlpack_knows_is_taken(cuda: Any, stream: int | None) -> None:
+    blob = filled(cuda)
+    assert blob.__dlpack__(stream=stream) is not None  # PyTorch's 0 without CuPy's warning
+    assert blob.__dlpack__(stream=stream, max_version=(1, 0)) is not None
+
+
 def test_dlpack_names_the_gpu_and_gives_the_host_its_copy_on_request(
     two_devices: tuple[Any, Any],
 ) -> None:
@@ -151,7 +158,19 @@ def test_a_blob_keeps_what_it_has_described(cuda: Any) -> None:
     assert set(array.get().tolist()) == {5}
 
 
-def test_the_streams_of_all_exports_are_waited_for_before_a_refill(source: Path, cuda: Any) -> None:
+def by_the_current_stream(blob: Blob, stream: Any) -> Any:
+    with stream:
+        return blob.cupy()
+
+
+def by_name(blob: Blob, stream: Any) -> Any:
+    return blob.__dlpack__(stream=stream.ptr)  # another stream is current
+
+
+@pytest.mark.parametrize("export", [by_the_current_stream, by_name])
+def test_the_streams_of_all_exports_are_waited_for_before_a_refill(
+    source: Path, cuda: Any, export: Callable[[Blob, Any], Any]
+) -> None:
     theirs = cupy.cuda.Stream(non_blocking=True)
     out = []
     with prefetch.open(
@@ -163,16 +182,15 @@ def test_the_streams_of_all_exports_are_waited_for_before_a_refill(source: Path,
         with hold(cuda.stream_from(theirs)):
             for _ in range(2):
                 batch = next(batches)
-                with theirs:
-                    array = batch.data.cupy()
-                    host = cuda.alloc_host(array.nbytes).array
-                    cupy.cuda.runtime.memcpyAsync(
-                        host.ctypes.data,
-                        array.data.ptr,
-                        array.nbytes,
-                        cupy.cuda.runtime.memcpyDeviceToHost,
-                        theirs.ptr,
-                    )
+                array = export(batch.data, theirs)
+                host = cuda.alloc_host(batch.data.nbytes).array
+                cupy.cuda.runtime.memcpyAsync(
+                    host.ctypes.data,
+                    batch.data.gpu_data().ptr,
+                    host.nbytes,
+                    cupy.cuda.runtime.memcpyDeviceToHost,
+                    theirs.ptr,
+                )
                 out.append(host)
                 del batch, array
             assert feed.stats().slots_draining == 2

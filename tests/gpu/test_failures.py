@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from memory import DeviceError, SyncedMemory, open_device
@@ -155,18 +154,58 @@ def test_a_stream_waits_for_events_of_other_devices_too(cuda: Any) -> None:
 
 
 @pytest.mark.fake_only
-def test_kernels_say_what_they_need(cuda: Any) -> None:
-    stream = cuda.current_stream()
-    buffer = cuda.alloc_device(8)
+def test_a_kernel_that_the_driver_does_not_run_is_an_error_that_says_so(cuda: Any) -> None:
     source = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.f; }'
-    runs: list[Callable[[], object]] = [
-        lambda: cuda.asum(buffer, dtype=np.float32, stream=stream),
-        lambda: cuda.axpy(buffer, buffer, alpha=1.0, dtype=np.float32, stream=stream),
-        lambda: cuda.compile(source, "twice"),
-    ]
-    for run in runs:
-        with pytest.raises(NotImplementedError, match=r"NVRTC|runs no kernels"):
-            run()
+    with pytest.raises(
+        NotImplementedError, match=r"compile of 'twice'.*its driver runs no kernels"
+    ):
+        cuda.compile(source, "twice")
+
+
+def test_a_source_that_does_not_compile_is_told_with_the_compilers_words(cuda: Any) -> None:
+    with pytest.raises(DeviceError, match=r"(?s)compile of 'broken'.*identifier"):
+        cuda.compile('extern "C" __global__ void broken() { nothing(); }', "broken")
+
+
+@pytest.mark.fake_only
+def test_without_nvrtc_whatever_needs_a_kernel_says_what_to_install(
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = """
+import cuda.pathfinder
+def none(name):
+    raise cuda.pathfinder.DynamicLibNotFoundError(name)
+cuda.pathfinder.load_nvidia_dynamic_lib = none
+import logging, numpy as np, prefetch, prefetch.testing
+from memory import NotImplementedDeviceError, open_device
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+device = open_device("cuda")
+buffer, stream = device.alloc_device(8), device.current_stream()
+for needs in (
+    lambda: device.compile("", "any"),
+    lambda: device.asum(buffer, dtype=np.float32, stream=stream),
+    lambda: device.axpy(buffer, buffer, alpha=1.0, dtype=np.float32, stream=stream),
+):
+    try:
+        needs()
+    except NotImplementedDeviceError as error:
+        assert "install ringfeed[cuda12-ctk] or ringfeed[cuda13-ctk]" in str(error), error
+    else:
+        raise AssertionError(needs)
+with prefetch.testing.example_database() as path:
+    with prefetch.open({"source": path}, device=device) as feed:
+        assert [batch.epoch for batch in feed] == [0]
+    try:
+        prefetch.open({"source": path, "transform": {"where": "device"}}, device=device)
+    except prefetch.ConfigError as error:
+        assert "ringfeed[cuda13-ctk]" in str(error), error
+    else:
+        raise AssertionError
+device.close()
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert "transform.where: auto resolved to host" in done.stderr
 
 
 @pytest.mark.fake_only

@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 import prefetch
-from memory import DeviceError, DeviceMemoryError, DeviceUnavailableError, HostMemoryError
+from memory import (
+    DeviceBuffer,
+    DeviceError,
+    DeviceMemoryError,
+    DeviceUnavailableError,
+    HostMemoryError,
+)
 from memory.testing import hold
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -35,12 +41,16 @@ def source(tmp_path: Path) -> Path:
 
 
 def read_later(device: Any, batch: prefetch.Batch) -> tuple[Any, Any]:
-    """Queue copies of a batch's data and labels to the host, on the current stream."""
+    """Queue copies of a batch's data and labels to the host, on the current stream.
+
+    As a kernel reads them: by their addresses, which keep nothing alive.
+    """
     stream = device.current_stream()
     found = []
     for blob in (batch.data, batch.label):
         out = device.alloc_host(blob.nbytes).array
-        device.copy_to_host(out, blob.gpu_data(), stream=stream)
+        bare = DeviceBuffer(blob.gpu_data().ptr, blob.nbytes, device=device)
+        device.copy_to_host(out, bare, stream=stream)
         found.append(out.view(blob.dtype).reshape(blob.shape))
     return found[0], found[1]
 
@@ -124,7 +134,9 @@ def test_closing_frees_no_memory_that_a_consumers_stream_may_still_read(
     theirs = cupy.cuda.Stream(non_blocking=True)
     nbytes = BATCH * 3 * 8 * 8 * 4
     there, out = cuda.alloc_device(nbytes), cuda.alloc_host(nbytes).array
-    feed = prefetch.open({"source": source, "batch_size": BATCH}, device=cuda)
+    # On the host: what the device has transformed would have to be fetched from there.
+    options = {"source": source, "batch_size": BATCH, "transform": {"where": "host"}}
+    feed = prefetch.open(options, device=cuda)
     with theirs, hold(cuda.current_stream()):
         batch = next(iter(feed))
         blob = batch.data
@@ -154,6 +166,31 @@ def test_closing_frees_no_memory_that_a_consumers_stream_may_still_read(
 
 
 @pytest.mark.fake_only
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_a_batch_that_nobody_wants_is_copied_before_its_slot_is_filled_again(
+    source: Path, cuda: Any, fake: Any, where: str
+) -> None:
+    fake.configure(latency_us=2000, jitter_us=2000, poison_dst=1)
+    options = {"source": source, "batch_size": BATCH, "prefetch": 3, "threads": 2}
+    options["transform"] = {"where": where}
+    with (
+        prefetch.open(options, device=cuda) as feed,
+        cuda.make_stream("consumer") as stream,
+        cuda.use_stream(stream),
+    ):
+        for _ in range(12):
+            batches = iter(feed)  # ends the epoch before it, with what was read ahead for that
+            read = []
+            for number in range(2):
+                batch = next(batches)
+                read.append((number, *read_later(cuda, batch)))
+                del batch
+            stream.synchronize()
+            for number, data, labels in read:
+                check(number, data, labels)
+
+
+@pytest.mark.fake_only
 def test_the_host_waits_for_no_copy(source: Path, cuda: Any, fake: Any) -> None:
     with (
         prefetch.open(
@@ -172,15 +209,26 @@ def test_the_host_waits_for_no_copy(source: Path, cuda: Any, fake: Any) -> None:
 
 @pytest.mark.fake_only
 def test_each_reader_has_a_stream_of_its_own_which_ends_with_it(
-    source: Path, cuda: Any, fake: Any
+    source: Path, cuda: Any, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = fake.stat("streams")
+    made: list[str] = []
+    make = cuda.make_stream
+
+    def counted(name: str) -> Any:
+        if name.startswith("ringfeed-reader"):
+            made.append(name)
+        return make(name)
+
+    monkeypatch.setattr(cuda, "make_stream", counted)
     with prefetch.open({"source": source, "batch_size": BATCH, "threads": 3}, device=cuda) as feed:
         assert fake.stat("streams") == before
-        for batch in feed:
-            assert 1 <= fake.stat("streams") - before <= 3
-            del batch
+        for _ in range(3):
+            for batch in feed:
+                assert 1 <= fake.stat("streams") - before <= 3
+                del batch
     assert fake.stat("streams") == before
+    assert sorted(made) == [f"ringfeed-reader-{number}" for number in range(3)]
 
 
 @pytest.mark.fake_only
@@ -270,6 +318,20 @@ def test_a_ring_that_the_device_cannot_hold_is_refused_before_anything_is_alloca
     assert device.memory_info().peak_bytes == 0
 
 
+def test_cupys_pools_have_no_part_in_a_feed(source: Path, cuda: Any) -> None:
+    def pools() -> tuple[int, int, int]:
+        device, pinned = cupy.get_default_memory_pool(), cupy.get_default_pinned_memory_pool()
+        return device.total_bytes(), device.used_bytes(), pinned.n_free_blocks()
+
+    before = pools()
+    with prefetch.open({"source": source, "batch_size": BATCH}, device=cuda) as feed:
+        for batch in feed:
+            batch.data.cupy()
+            del batch
+            assert pools() == before
+    assert pools() == before
+
+
 def test_a_list_of_all_batches_is_right(source: Path, cuda: Any) -> None:
     with prefetch.open(
         {"source": source, "batch_size": BATCH, "max_batches_held": BATCHES}, device=cuda
@@ -311,6 +373,32 @@ class TestTheCallersState:
                 assert cupy.cuda.runtime.pointerGetAttributes(ptr).device == 1
                 assert cupy.cuda.runtime.getDevice() == 0
                 del batch
+
+    @pytest.mark.fake_only
+    def test_no_thread_of_a_feed_takes_memory_on_another_device(
+        self, source: Path, run_python: Any
+    ) -> None:
+        # A new thread's current device is 0: whoever makes that current again sets it up.
+        code = f"""
+import cupy, fakecuda, prefetch
+from memory.testing import hold
+cupy.cuda.Device(1).use()
+options = {{"source": {str(source)!r}, "batch_size": 4, "threads": 2, "device": "cuda:1"}}
+with prefetch.open(options) as feed:
+    stream = feed.device.make_stream()
+    feed.to_stream(stream)
+    batches = iter(feed)
+    with hold(stream):
+        for _ in range(feed.config.prefetch):
+            next(batches).data.cupy()
+    for batch in batches:
+        batch.data.numpy()
+    del batch
+    stream.close()
+print(fakecuda.stat("contexts"))
+"""
+        done = run_python(code)
+        assert done.stdout.split() == [str(1 << 1)], done.stderr
 
     def test_two_feeds_on_two_devices_do_not_disturb_each_other(
         self, source: Path, two_devices: tuple[Any, Any]
@@ -415,7 +503,7 @@ def test_closing_while_everything_is_held_does_not_hang(source: Path, cuda: Any,
 
 
 def test_eight_readers_tear_no_batch(source: Path, cuda: Any) -> None:
-    """For RINGFEED_STRESS_S seconds, 3 unless it is set."""
+    """For RINGFEED_STRESS_S seconds, 3 unless it is set, and 300 batches at the least."""
     if os.environ["RINGFEED_TEST_CUDA"] == "fake":
         import fakecuda  # noqa: PLC0415 - there is none on a GPU
 
@@ -446,6 +534,10 @@ def test_eight_readers_tear_no_batch(source: Path, cuda: Any) -> None:
                 place, data, labels, event = waiting.pop(0)
                 event.synchronize()
                 check(place, data, labels)
-            if time.monotonic() > until:
+            if number >= 300 and time.monotonic() > until:
                 break
-    assert number > 20
+        for stream in (first, second):
+            stream.synchronize()
+        for place, data, labels, _ in waiting:
+            check(place, data, labels)
+    print(f"{number} batches")  # noqa: T201 - shown with -s: how many a long run has tried

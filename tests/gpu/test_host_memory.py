@@ -38,6 +38,7 @@ def test_an_array_in_flight_outlives_its_last_reference(cuda: Any) -> None:
             cuda.copy_to_device(target, source, stream=stream)
             del source
             gc.collect()
+            assert cuda.memory_info().num_host_buffers == 1
             # Where the memory had been free, this would get it.
             for _ in range(4):
                 cuda.alloc_host(4096).array[:] = 9
@@ -149,6 +150,14 @@ def test_device_memory_that_is_used_up_gives_the_numbers(cuda: Any, fake: Any) -
     assert caught.value.requested_bytes == 10 << 20
     assert caught.value.used_bytes == kept.nbytes
     assert caught.value.limit_bytes == 1 << 30  # what it had when it was opened
+
+
+@pytest.mark.parametrize("nbytes", [1 << 50, (1 << 63) - 1, 1 << 63, 1 << 70])
+def test_more_than_there_can_be_is_an_error_with_the_number(cuda: Any, nbytes: int) -> None:
+    with pytest.raises(DeviceMemoryError, match=f"{nbytes} bytes were asked for"):
+        cuda.alloc_device(nbytes)
+    with pytest.raises(HostMemoryError, match=f"{nbytes} bytes were asked for"):
+        cuda.alloc_host(nbytes)
 
 
 @pytest.mark.fake_only

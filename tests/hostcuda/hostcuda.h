@@ -21,6 +21,21 @@ struct hostcuda_index {
 
 static thread_local hostcuda_index threadIdx, blockIdx, blockDim, gridDim;
 
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+
 static inline float __fsub_rn(float a, float b)
 {
     return a - b;

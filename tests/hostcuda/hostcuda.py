@@ -72,22 +72,29 @@ class HostKernel:
 
 
 def build(source: str, *names: str, folder: Path) -> dict[str, HostKernel]:
-    """Compile kernels.
+    """Compile kernels, unless the folder has them.
 
     Args:
         source: CUDA C++.
         *names: The kernels in it.
-        folder: Where the library goes.
+        folder: Where the library goes, or lies; of this source alone.
     """
     unit, library = folder / "kernel.cpp", folder / "kernel.so"
+    if not library.exists():
+        _compile(source, names, unit, library)
+    loaded = ctypes.CDLL(str(library))
+    return {name: _kernel(loaded, name) for name in names}
+
+
+def _compile(source: str, names: tuple[str, ...], unit: Path, library: Path) -> None:
     exports = "\n".join(f"HOSTCUDA_EXPORT({name})" for name in names)
     unit.write_text(
         f'#define RINGFEED_ON_HOST\n#include "{HEADER}"\n#line 1 "kernel.cu"\n{source}\n{exports}\n'
     )
     more = shlex.split(os.environ.get("HOSTCUDA_FLAGS", ""))
-    subprocess.run(["g++", *_FLAGS, *more, unit, "-o", library], check=True)
-    loaded = ctypes.CDLL(str(library))
-    return {name: _kernel(loaded, name) for name in names}
+    partial = library.with_suffix(".partial")  # an interrupted build leaves no library
+    subprocess.run(["g++", *_FLAGS, *more, unit, "-o", partial], check=True)
+    partial.rename(library)
 
 
 def _kernel(library: ctypes.CDLL, name: str) -> HostKernel:

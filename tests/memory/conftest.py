@@ -12,12 +12,11 @@ import pytest
 
 from memory._cpu import CpuDevice
 from memory._device import open_device
-from memory._errors import NotImplementedDeviceError
 from memory._simulated import SimulatedDevice
 from memory.testing import live_buffers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
 
     from memory._device import Device, Stream
 
@@ -27,20 +26,6 @@ WITH_SECOND_MEMORY: dict[str, Callable[[], Device]] = {"simulated": SimulatedDev
 if os.environ.get("RINGFEED_TEST_CUDA"):
     WITH_SECOND_MEMORY["cuda"] = lambda: open_device("cuda")
 EVERY_DEVICE: dict[str, Callable[[], Device]] = {"cpu": CpuDevice, **WITH_SECOND_MEMORY}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip what needs kernels on the fake driver, which runs none; on a GPU, it fails."""
-    try:
-        return (yield)
-    except NotImplementedDeviceError as error:
-        on_the_fake = os.environ.get("RINGFEED_TEST_CUDA") == "fake"
-        if not on_the_fake or not error.device.startswith("cuda"):
-            raise
-        reason = f"the fake CUDA driver runs no kernels: {error.operation}"
-    # Outside of the handler: the traceback would keep the test's buffers alive.
-    pytest.skip(reason)
 
 
 @contextmanager

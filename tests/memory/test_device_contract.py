@@ -134,6 +134,17 @@ class TestHostMemoryOfEveryDevice:
     def test_opening_a_device_returns_it_unchanged(self, device: Device) -> None:
         assert open_device(device) is device
 
+    def test_a_thread_that_is_given_to_it_works_as_any_other(self, device: Device) -> None:
+        def work() -> None:
+            device.dedicate_thread()
+            found.append(device.alloc_host(4, zero=True).array.tolist())
+
+        found: list[list[int]] = []
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert found == [[0, 0, 0, 0]]
+
     def test_closing_may_be_repeated(self, device: Device) -> None:
         device.close()
         device.close()

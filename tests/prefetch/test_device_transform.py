@@ -139,6 +139,19 @@ def test_uint8_is_cropped_on_the_device_too_where_that_is_asked_for(
     assert batches(sources["raw"], "device", transform=transform) == expected
 
 
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_forcing_raw_records_is_remarked_on_once_whoever_transforms(
+    sources: dict[str, Path], where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Raw records of sizes of their own, floats and JPEG: every way that a record can take.
+    transform = {"force_color": True, "crop_size": 6, "where": where}
+    options = {"batch_size": 2, "threads": 4, "device": "simulated", "transform": transform}
+    with prefetch.open({"source": sources["mixed"], **options}) as feed:
+        assert sum(len(batch) for batch in feed) == NUM
+    remarks = [text for text in caplog.messages if "apply to encoded images only" in text]
+    assert len(remarks) == 1
+
+
 def test_the_batch_is_on_the_device_and_comes_to_the_host_when_asked_for(
     sources: dict[str, Path],
 ) -> None:

@@ -78,12 +78,12 @@ def build() -> Built:
     cupy = _cupy_version()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     built = Built(
-        library=OUTPUT / f"library-{_fingerprint(*SOURCES.iterdir())}" / "libcuda.so.1",
-        module=OUTPUT / f"cupy-{cupy}-{_fingerprint()}" / f"runtime{suffix}",
+        library=OUTPUT / f"library-{fingerprint(*SOURCES.iterdir())}" / "libcuda.so.1",
+        module=OUTPUT / f"cupy-{cupy}-{fingerprint()}" / f"runtime{suffix}",
     )
     OUTPUT.mkdir(parents=True, exist_ok=True)
     # Test processes may start at the same time.
-    with _locked(OUTPUT / "lock"):
+    with locked(OUTPUT / "lock"):
         if not built.library.exists():
             logger.warning("building the fake CUDA device: %s", built.library)
             _compile_library(built.library, _headers())
@@ -102,12 +102,13 @@ def _cupy_version() -> str:
     raise BuildError("neither cupy-cuda13x nor cupy-cuda12x is installed: install one of them")
 
 
-def _fingerprint(*sources: Path) -> str:
-    """Name a folder for all that goes into what is in it."""
+def fingerprint(*sources: Path, text: str = "") -> str:
+    """Name a folder for all that goes into what is in it: files, and a text."""
     digest = hashlib.sha256()
     for path in sorted([*sources, Path(__file__)]):
         digest.update(path.read_bytes())
     digest.update(os.environ.get("CUDA_INC", "").encode())
+    digest.update(text.encode())
     return digest.hexdigest()[:12]
 
 
@@ -241,7 +242,8 @@ def _run(*command: object, **environment: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+extern CUresult fakecuda_end_capture(CUstream);
 extern CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void *, size_t, CUstream);
 static __thread cudaError_t last;
 static __thread int dev_, bound = -1;
@@ -81,6 +82,14 @@ static const struct {
             "pointer does not correspond to a registered memory region"},
            {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
            {801, "cudaErrorNotSupported", "operation not supported"},
+           {900, "cudaErrorStreamCaptureUnsupported",
+            "operation not permitted when stream is capturing"},
+           {901, "cudaErrorStreamCaptureInvalidated",
+            "operation failed due to a previous error during capture"},
+           {905, "cudaErrorStreamCaptureIsolation",
+            "dependency created on uncaptured work in another stream"},
+           {907, "cudaErrorCapturedEvent",
+            "operation not permitted on an event last recorded in a capturing stream"},
            {999, "cudaErrorUnknown", "unknown error"}};
 static int ei(int c) {
     for (unsigned i = 0; i < sizeof ERR / sizeof *ERR; i++)
@@ -428,9 +437,25 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *d) {
     R(cuLaunchHostFunc(ST(s), f, d));
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *c) {
-    (void)s;
+    CUstreamCaptureStatus found = 0;
     B;
-    *c = 0;
+    cudaError_t e = rt(cuStreamIsCapturing(ST(s), &found));
+    *c = (enum cudaStreamCaptureStatus)found;
+    return e;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode m) {
+    R(cuStreamBeginCapture_v2(ST(s), (CUstreamCaptureMode)m));
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g) {
+    static char nothing; /* what the graph is: it can be destroyed, and no more */
+    B;
+    cudaError_t e = rt(fakecuda_end_capture(ST(s)));
+    *g = e ? 0 : (cudaGraph_t)&nothing;
+    return e;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+    (void)g;
+    B;
     return 0;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e) {
@@ -468,7 +493,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
 NO(cudaCreateSurfaceObject)
 NO(cudaCreateTextureObject) NO(cudaDestroySurfaceObject) NO(cudaDestroyTextureObject)
     NO(cudaFreeArray) NO(cudaGetChannelDesc) NO(cudaGetTextureObjectResourceDesc)
-        NO(cudaGetTextureObjectTextureDesc) NO(cudaGraphDebugDotPrint) NO(cudaGraphDestroy)
+        NO(cudaGetTextureObjectTextureDesc) NO(cudaGraphDebugDotPrint)
             NO(cudaGraphExecDestroy) NO(cudaGraphInstantiate) NO(cudaGraphLaunch)
                 NO(cudaGraphUpload) NO(cudaIpcCloseMemHandle) NO(cudaIpcGetEventHandle)
                     NO(cudaIpcGetMemHandle) NO(cudaIpcOpenEventHandle) NO(cudaIpcOpenMemHandle)
@@ -476,5 +501,4 @@ NO(cudaCreateTextureObject) NO(cudaDestroySurfaceObject) NO(cudaDestroyTextureOb
                             NO(cudaMemAdvise) NO(cudaMemPrefetchAsync) NO(cudaMemcpy2DFromArray)
                                 NO(cudaMemcpy2DFromArrayAsync) NO(cudaMemcpy2DToArray)
                                     NO(cudaMemcpy2DToArrayAsync) NO(cudaMemcpy3D)
-                                        NO(cudaMemcpy3DAsync) NO(cudaStreamBeginCapture)
-                                            NO(cudaStreamEndCapture)
+                                        NO(cudaMemcpy3DAsync)

@@ -4,8 +4,8 @@ The wheel is not modified. One of its modules, cupy_backends.cuda.api.runtime, i
 built from the same source and linked to the fake libcuda.so.1, where the wheel's copy has NVIDIA's
 runtime inside. The fake is built at the first import.
 
-* ``python -m fakecuda script.py`` runs a script on it, ``pytest -p fakecuda`` tests; a child
-  process has to import it too.
+* ``python -m fakecuda script.py`` runs a script on it, ``pytest -p fakecuda`` tests, both with the
+  project's own kernels; a child process has to import it too.
 * ``configure``, ``hold``, ``peek``, ``inject`` and ``stat`` control and observe the device.
 """
 
@@ -33,6 +33,7 @@ __all__ = [
     "clear_failure",
     "configure",
     "give_kernel",
+    "give_own_kernels",
     "hold",
     "inject",
     "peek",
@@ -55,6 +56,7 @@ _library.fakecuda_give_kernel.argtypes = [
 _library.fakecuda_peek.argtypes = [ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_size_t]
 
 
+_skipped: list[str] = []
 _given: list[HostKernel] = []  # their libraries have to stay loaded
 
 
@@ -126,6 +128,35 @@ def give_kernel(kernel: HostKernel) -> None:
     _given.append(kernel)
 
 
+def give_own_kernels() -> None:
+    """Let the project's own kernels run, as ``python -m fakecuda`` and ``pytest -p fakecuda`` do.
+
+    Imports the project, and CuPy.
+    """
+    from fakecuda import own_kernels  # noqa: PLC0415 - builds them
+
+    for kernel in own_kernels.build():
+        give_kernel(kernel)
+
+
+def pytest_sessionstart() -> None:
+    """Prepare a session that was started with ``-p fakecuda``."""
+    give_own_kernels()
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Note a test that is skipped: here is all that it could lack."""
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    """Let a session fail that has skipped anything."""
+    if _skipped:
+        sys.stderr.write(f"\nskipped on the fake device: {', '.join(_skipped)}\n")
+        session.exitstatus = 1
+
+
 def stat(name: str) -> int:
     """Return a count.
 
@@ -133,7 +164,8 @@ def stat(name: str) -> int:
         name: ``h2d``, ``d2h``, ``d2d``, ``h2h`` copies; ``bytes_h2d``, ``bytes_d2h``; ``staged``
             copies of pageable memory; ``allocs``, ``frees``, ``hostallocs``, ``hostfrees``;
             ``streams``, ``events`` that exist; ``waits``; ``hazards``, ``races``;
-            ``unsupported`` calls; ``mem_used`` of device 0 and ``pinned_used``, in bytes.
+            ``unsupported`` calls; ``mem_used`` of device 0 and ``pinned_used``, in bytes;
+            ``contexts``, the devices that have one, as bits.
     """
     return int(_library.fakecuda_stat(name.encode()))
 
