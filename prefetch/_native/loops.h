@@ -45,12 +45,10 @@ INLINE void vector_from_bytes(const struct plane *plane, const uint8_t *from,
     store(to, mirrored ? turned(value) : value);
 }
 
-INLINE void line_from_bytes(const struct plane *plane, size_t row, bool has_image, bool mirrored)
+INLINE void line_from_bytes(const struct plane *plane, const uint8_t *from,
+                            const uint8_t *mean_image, size_t num, uint8_t *to, bool has_image,
+                            bool mirrored)
 {
-    const size_t num = plane->num_columns;
-    const uint8_t *from = plane->from + row * plane->from_step;
-    const uint8_t *mean_image = has_image ? plane->mean_image + row * plane->mean_step : NULL;
-    uint8_t *to = plane->to + 4 * num * row;
     if (num < LANES) {
         for (size_t i = 0; i < num; i++) {
             const float mean = has_image ? load_float(mean_image + 4 * i) : plane->mean;
@@ -74,16 +72,38 @@ INLINE void line_from_bytes(const struct plane *plane, size_t row, bool has_imag
 INLINE void lines_from_bytes(const struct plane *plane, bool has_image, bool mirrored)
 {
     const struct plane own = *plane; /* known not to change by the stores */
+    const size_t num = own.num_columns;
     for (size_t row = 0; row < own.num_rows; row++) {
-        if (own.num_rows > 1)
-            look_further(own.from + row * own.from_step, own.from_step, own.num_columns);
-        line_from_bytes(&own, row, has_image, mirrored);
+        const uint8_t *from = own.from + row * own.from_step;
+        const uint8_t *mean_image = has_image ? own.mean_image + row * own.mean_step : NULL;
+        if (num < ASKED_BYTES)
+            ask_for((uintptr_t)from + own.ahead, 1);
+        else
+            look_further(from, own.from_step, num);
+        line_from_bytes(&own, from, mean_image, num, own.to + 4 * num * row, has_image, mirrored);
+    }
+}
+
+/* A plane that is one line: in pieces, each of which asks for the same one of a later record. */
+INLINE void pieces_from_bytes(const struct plane *plane, bool has_image)
+{
+    const struct plane own = *plane;
+    for (size_t i = 0, size; i < own.num_columns; i += size) {
+        const size_t left = own.num_columns - i;
+        size = left < ASKED_BYTES + LANES ? left : ASKED_BYTES; /* none too short for a vector */
+        ask_for((uintptr_t)own.from + i + own.ahead, 1);
+        line_from_bytes(&own, own.from + i, has_image ? own.mean_image + 4 * i : NULL, size,
+                        own.to + 4 * i, has_image, false);
     }
 }
 
 static void plane_from_bytes(const struct plane *plane)
 {
-    if (plane->mean_image != NULL && plane->mirrored)
+    if (plane->num_rows == 1 && !plane->mirrored && plane->mean_image != NULL)
+        pieces_from_bytes(plane, true);
+    else if (plane->num_rows == 1 && !plane->mirrored)
+        pieces_from_bytes(plane, false);
+    else if (plane->mean_image != NULL && plane->mirrored)
         lines_from_bytes(plane, true, true);
     else if (plane->mean_image != NULL)
         lines_from_bytes(plane, true, false);

@@ -69,6 +69,7 @@ static void fill_planes(const struct image *image, const struct window *window,
                               stored_channel(delivered, &image->shape, recipe));
         plane.from_step = image->row_step;
         plane.pixel_step = image->pixel_step;
+        plane.ahead = image->ahead;
         plane.to = row + 4 * num_pixels * delivered;
         plane.num_rows = is_whole ? 1 : window->num_rows;
         plane.num_columns = is_whole ? num_pixels : window->num_columns;
