@@ -207,8 +207,9 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             stall_warning_s=config.stall_warning_s,
         )
         _report_memory(assembly)
-        undo.pop_all()
-        return Prefetcher(assembly)
+        prefetcher = Prefetcher(assembly)
+        undo.pop_all()  # last: Ctrl-C before it closes everything, and after it finalizers do
+        return prefetcher
 
 
 def _no_share(order: Order) -> ConfigFault:

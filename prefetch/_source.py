@@ -53,10 +53,10 @@ class RecordSource:
     """
 
     def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
-        self._closed = False
         self._databases = databases
         self._sequence = sequence
         self.num_records = sequence.num_records
+        self._closed = False
 
     @classmethod
     def open(
@@ -91,8 +91,9 @@ class RecordSource:
                 undo.callback(database.close)
                 databases.append(database)
             sequence = _part(databases, subset or (None, None))
-            undo.pop_all()
-        return cls(databases, sequence)
+            opened = cls(databases, sequence)
+            undo.pop_all()  # last: Ctrl-C before it closes them, and after it the finalizer does
+        return opened
 
     def walker(self) -> Walker:
         """Return a walker, for successive records; one call at a time."""
@@ -161,7 +162,8 @@ class RecordSource:
         return f"<RecordSource of {self.num_records} records, {state}in {paths}>"
 
     def __del__(self) -> None:
-        if not self._closed:
+        # Where there is no attribute yet, Ctrl-C came while it was made.
+        if not getattr(self, "_closed", True):
             text = f"{self!r} was never closed"
             self.close()
             warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
