@@ -19,6 +19,7 @@
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
       RingTooLargeError (MemoryError)            host or device cannot hold the ring
+      ThreadStartError (RuntimeError)            the system gives no further reader thread
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
       LabelsNotProducedError (AttributeError)    a layer with one top makes no labels
       StaleIteratorError (RuntimeError)          a newer iterator of the feed has taken over
@@ -33,6 +34,8 @@ and carries the same facts as attributes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from memory._thread_start import ALLOW_MORE
 
 
 class PrefetchError(Exception):
@@ -212,10 +215,6 @@ class TooManyBadRecordsError(PrefetchError, ValueError):
     def __init__(self, *, num_bad: int, max_bad_records: int, last: RecordError) -> None:
         self.num_bad = num_bad
         self.max_bad_records = max_bad_records
-        super().__init__(
-            f"{num_bad} bad records, and max_bad_records allows {max_bad_records}; "
-            f"the last of them: {last}"
-        )
         self.last = last
         how_many = f"{num_bad} bad records, and max_bad_records allows {max_bad_records}"
         if num_bad <= max_bad_records:
@@ -285,6 +284,26 @@ class RingTooLargeError(PrefetchError, MemoryError):
             f"the ring needs {batch_bytes * num_batches} bytes ({num_batches} batches of "
             f"{batch_bytes} bytes), and {'this machine' if device is None else f'device {device}'} "
             f"has {available_bytes} bytes of memory; lower batch_size or prefetch"
+        )
+
+
+class ThreadStartError(PrefetchError, RuntimeError):
+    """Raised where the system gives no further reader thread; the feed is closed then.
+
+    Attributes:
+        reason: What the system said.
+        number: Which of the readers could not be started, counted from 0.
+        threads: How many there were to be.
+    """
+
+    def __init__(self, reason: str, *, number: int, threads: int) -> None:
+        self.reason = reason
+        self.number = number
+        self.threads = threads
+        fewer = f"set threads below {threads}, or " if threads > 1 else ""
+        super().__init__(
+            f"thread ringfeed-reader-{number} cannot be started, {number + 1} of {threads}: "
+            f"{reason}; {fewer}{ALLOW_MORE}"
         )
 
 

@@ -27,8 +27,9 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
+from memory._thread_start import ThreadStart
 from prefetch._delivery import Claim, Delivery, hand_over
-from prefetch._errors import BatchesHeldError, FeedClosedError
+from prefetch._errors import BatchesHeldError, FeedClosedError, ThreadStartError
 from prefetch._reader import Reader
 from prefetch._ring import Ring
 from prefetch._rng_states import RngStates
@@ -106,6 +107,7 @@ class Prefetcher:
         walks = assembly.source.num_leaf_pages > _PAGES_INDEXED_AT_ONCE
         self._indexed_from_epoch = assembly.order.first_epoch + int(walks)
         self._readers: list[Reader] = []
+        self._reader_start = ThreadStart(())
         self._num_running = 0
         self._stopping = False
         self._cleaned_up = False
@@ -424,10 +426,13 @@ class Prefetcher:
                     Reader(self, number, clock=self._clock)
                     for number in range(self.assembly.num_threads)
                 ]
-            for reader in self._readers:
-                reader.start()
-        except BaseException:
+                self._reader_start = ThreadStart(self._readers)
+            self._reader_start.run()
+        except BaseException as error:
             self.close()
+            num_started, threads = self._reader_start.num_started, self.assembly.num_threads
+            if isinstance(error, RuntimeError) and num_started < threads:
+                raise ThreadStartError(str(error), number=num_started, threads=threads) from error
             raise
 
     def request_stop(self) -> None:
@@ -458,8 +463,8 @@ class Prefetcher:
         self.request_stop()
         with self._lock:
             self._notify()
+        self._reader_start.settle()  # Ctrl-C may have come while they were started
         for reader in self._readers:
-            # One without an identity was not started, or will find the feed closed as it begins.
             if reader.ident is not None and reader is not threading.current_thread():
                 reader.join()
         self._clean_up()

@@ -359,12 +359,17 @@ def test_the_nth_thread_that_cannot_start_is_an_error(
     if nth.calls < number:
         assert (taken, told) == (list(range(NUM_RECORDS)), None)
         return
-    if told is not error:  # a stream's
+    assert told is not None
+    assert str(error) in str(told)
+    assert "ulimit -u" in str(told)
+    if type(told) is not prefetch.ThreadStartError:  # a stream's
         assert device == "simulated"
         assert type(told) is DeviceError
-        assert str(error) in str(told)
     else:
         assert taken == []
+        assert (told.reason, told.threads) == (str(error), threads)
+        # The threads of streams that readers start come in between.
+        assert told.number == number - 1 if device == "cpu" else told.number < number
     with prefetch.open(options) as sound:
         sound.load_state_dict(state)
         rest, none = _take_all(sound)

@@ -5,6 +5,7 @@ What can only be seen from outside runs in a process of its own, with a deadline
 
 from __future__ import annotations
 
+import ast
 import copy
 import gc
 import os
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import prefetch
+from memory._thread_start import ThreadStart
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -329,61 +331,105 @@ def test_a_feed_refuses_to_be_copied_and_lives_on(
 
 @pytest.mark.parametrize("starts_before", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
-    source: Path, monkeypatch: pytest.MonkeyPatch, device: str, number: int, *, starts_before: bool
+def test_ctrl_c_while_the_readers_start_leaves_none_behind(
+    source: Path, monkeypatch: pytest.MonkeyPatch, device: str, *, starts_before: bool
 ) -> None:
-    """It may come before there is a thread, or when there is one that waits for work already."""
-    start = threading.Thread.start
-    calls = 0
-
-    def interrupted(thread: threading.Thread) -> None:
-        nonlocal calls
-        if threading.current_thread() is not threading.main_thread():
-            start(thread)  # a reader starts its stream's
-            return
-        calls += 1
-        if calls == number and not starts_before:
-            raise KeyboardInterrupt
-        start(thread)
-        if calls == number:
-            while feed._prefetcher._schedule.num_idle < number:
-                time.sleep(0.001)  # until the ring is full
-            raise KeyboardInterrupt
-
+    """It may come before there are any, or when they wait for work already."""
     feed = prefetch.open({"source": source, "threads": 3}, device=device)
+    run = ThreadStart.run
+
+    def interrupted(start: ThreadStart) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            run(start)  # a reader starts its stream's
+            return
+        if starts_before:
+            run(start)
+            while feed._prefetcher._schedule.num_idle < 3:
+                time.sleep(0.001)  # until the ring is full
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", interrupted)
+        patch.setattr(ThreadStart, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(iter(feed))
     assert feed.closed
-    feed.close()
-    deadline = time.monotonic() + DEADLINE_S
-    while _threads() and time.monotonic() < deadline:
-        time.sleep(0.001)  # one that began after the feed was closed ends by itself
     assert _threads() == []
     with prefetch.open({"source": source, "threads": 3}, device=device) as other:
         assert sum(len(batch) for batch in other) == 200
 
 
-def test_ctrl_c_at_any_moment_of_opening_hangs_nothing(source: Path) -> None:
+@pytest.mark.parametrize("step", ["_start_new_thread", "_active_limbo_lock", "Event"])
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_no_signal_comes_in_between_the_steps_of_a_threads_start(
+    source: Path, monkeypatch: pytest.MonkeyPatch, device: str, step: str
+) -> None:
+    """Each of them raises in the main thread, as Ctrl-C there would."""
+    real = getattr(threading, step)
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> object:
+            _interrupt_main_thread()
+            return getattr(real, name)
+
+        def __call__(self, *args: object) -> object:
+            if step != "Event":  # each thread makes one, and waits for it as it starts
+                _interrupt_main_thread()
+                return real(*args)
+            return _Event()
+
+        def __enter__(self) -> object:
+            _interrupt_main_thread()
+            return real.__enter__()
+
+        def __exit__(self, *args: object) -> None:
+            real.__exit__(*args)
+
+    class _Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            _interrupt_main_thread()
+            return super().wait(timeout)
+
+    with prefetch.open({"source": source, "threads": 2}, device=device) as feed:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, step, Interrupted())
+            batch = next(iter(feed))
+        assert len(batch) == 64
+
+
+def _interrupt_main_thread() -> None:
+    if threading.get_ident() == threading.main_thread().ident:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("given", ["mapping", "file"])
+def test_ctrl_c_at_any_moment_of_opening_comes_out_and_hangs_nothing(
+    source: Path, given: str
+) -> None:
+    """As itself: a library that calls Python may turn it into an error of its own."""
+    (source / "feed.yaml").write_text("source: .\ntransform:\n  scale: 0.5\n")
     printed = _run(
-        """
-        import random, signal
+        f"""
+        import collections, random, signal
         signal.signal(signal.SIGALRM, signal.default_int_handler)
+        sys.unraisablehook = lambda _: None  # of a finalizer, it is printed and no more
         draw = random.Random(5)
-        interrupted = 0
+        came_out = collections.Counter()
+        config = {{"source": SOURCE}} if {given == "mapping"} else SOURCE + "/feed.yaml"
         for _ in range(1500):
             try:
                 signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 2e-3))
-                prefetch.open({"source": SOURCE}).close()
+                prefetch.open(config).close()
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            except BaseException:
-                interrupted += 1
+            except BaseException as error:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-        os.write(1, f"{interrupted} interrupted".encode())
-        os._exit(0)  # what was interrupted in a finalizer warns, and is no part of this
+                came_out[type(error).__name__] += 1
+        os.write(1, f"{{len(os.listdir('/proc/self/fd'))}} {{dict(came_out)}}".encode())
+        os._exit(0)
         """,
         source,
     )
-    assert int(printed.partition(" interrupted")[0].split()[-1]) > 100
+    num_files, _, came_out = printed.partition(" ")
+    counts = ast.literal_eval(came_out)
+    assert list(counts) == ["KeyboardInterrupt"]
+    assert counts["KeyboardInterrupt"] > 100
+    assert int(num_files) < 20
