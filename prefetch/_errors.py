@@ -147,7 +147,7 @@ class DatabaseChangedError(SourceError, RuntimeError):
             path,
             f"the database was written to while it was read without a lock: the feed reads "
             f"transaction {snapshot_txn}, the newest is {last_txn}; open it again when the writer "
-            f"has ended, or set lock: true",
+            f"has ended, or with lock: true, which makes writers keep what is read",
         )
 
 

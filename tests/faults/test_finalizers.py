@@ -27,7 +27,7 @@ def _classes() -> list[type]:
 
 @pytest.mark.parametrize("cls", _classes())
 def test_an_object_whose_constructor_never_ran_goes_without_a_word(cls: type) -> None:
-    unmade = object.__new__(cls)
+    unmade: object = object.__new__(cls)
     finalizer = vars(cls)["__del__"]
     assert isinstance(finalizer, FunctionType)
     finalizer(unmade)  # an error of it would be printed, and raised nowhere
