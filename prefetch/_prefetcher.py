@@ -112,6 +112,7 @@ class Prefetcher:
         self._stopping = False
         self._cleaned_up = False
         self._failure: BaseException | None = None
+        self._told_of_failure = False
         self._told_of_stall = False
         self._batches = 0
         self._samples = 0
@@ -369,6 +370,7 @@ class Prefetcher:
             self._samples += slot.size
             self._ready_sum += num_ready
         elif self._failure is not None and not self._schedule.is_coming(self._delivery.serving):
+            self._told_of_failure = True
             raise self._failure
         return slot
 
@@ -493,6 +495,11 @@ class Prefetcher:
             self._schedule.abandon()
             self._delivery.abandon()
             self._ring.close()
+            untold = None if self._told_of_failure else self._failure or self._ring.failure
+        if untold is not None:
+            # Not raised: the batches that were served are right, and close() may run in an
+            # exception's wake, or in a finalizer.
+            logger.error("the feed was closed after a failure that no next() has told: %s", untold)
         self.assembly.source.close()
         self.assembly.bad_records.close()
         if self.assembly.owns_device:

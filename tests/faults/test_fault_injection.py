@@ -276,6 +276,24 @@ def test_a_device_that_fails_as_a_slot_comes_back_is_an_error_of_next_and_never_
         del caught, feed
 
 
+@pytest.mark.parametrize("number", range(1, 30))
+def test_a_device_that_fails_behind_the_last_batch_is_told_by_the_log_and_never_twice(
+    source: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FailingDevice(open_device("simulated"), fail={"record": number}) as device:
+        feed = prefetch.open(_options(source, 1, epochs=1), device=device)
+        taken, error = _take_all(feed)
+        feed.close()
+        told = [record for record in caplog.records if record.name == "prefetch"]
+        assert len(told) + (error is not None) == device.num_failures
+        for record in told:
+            assert taken == list(range(NUM_RECORDS))
+            assert record.levelname == "ERROR"
+            assert "no next() has told" in record.getMessage()
+            assert f"call {number} fails on command" in record.getMessage()
+        del feed, error
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_of_several_faults_in_a_batch_the_first_in_its_order_is_told(
     tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
