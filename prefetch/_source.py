@@ -26,6 +26,7 @@ from prefetch._snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from prefetch._database import IndexProgress
 
@@ -120,6 +121,15 @@ class RecordSource:
         for database in self._databases:
             database.index()
         return all(database.is_mapped for database in self._databases)
+
+    def is_at(self, folder: Path) -> bool:
+        """Return whether one of the databases is the one in a folder, by whatever path."""
+        try:
+            status = (folder / "data.mdb").stat()
+        except OSError:
+            return False
+        identity = (status.st_dev, status.st_ino)
+        return any(database.snapshot.file.identity == identity for database in self._databases)
 
     def describe(self, record: int) -> tuple[str, int, bytes | None]:
         """Return a record's database, its place there, and its key where an index knows it.
