@@ -21,7 +21,7 @@
       RingTooLargeError (MemoryError)            host or device cannot hold the ring
       ThreadStartError (RuntimeError)            the system gives no further reader thread
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
-      LabelsNotProducedError (AttributeError)    a layer with one top makes no labels
+      LabelsNotProducedError (AttributeError)    labels are off, or the layer has one top
       StaleIteratorError (RuntimeError)          a newer iterator of the feed has taken over
       EpochsExhaustedError (RuntimeError)        every configured epoch has been served
       FeedClosedError (RuntimeError)             the feed is closed
@@ -312,7 +312,7 @@ class BatchReleasedError(PrefetchError, RuntimeError):
 
 
 class LabelsNotProducedError(PrefetchError, AttributeError):
-    """Raised by ``batch.label`` where the layer has one top only: Caffe makes no labels then."""
+    """Raised by ``batch.label`` with ``labels: false``, or where the layer has one top only."""
 
 
 class StaleIteratorError(PrefetchError, RuntimeError):
