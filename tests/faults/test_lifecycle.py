@@ -188,6 +188,38 @@ def test_a_thread_that_cannot_start_is_an_error_and_not_a_hang(
     assert _threads() == []
 
 
+def test_a_limit_of_address_space_that_allows_no_more_threads_is_told_with_the_cure(
+    source: Path,
+) -> None:
+    printed = _run(
+        """
+        import resource, time
+        prefetch.open({"source": SOURCE}).close()  # whatever is imported at its first use
+        feed = prefetch.open({"source": SOURCE, "threads": 64})
+        with open("/proc/self/statm") as statm:
+            used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        stack_bytes = resource.getrlimit(resource.RLIMIT_STACK)[0]
+        assert 0 < stack_bytes < 1 << 30
+        resource.setrlimit(resource.RLIMIT_AS, (used_bytes + 20 * stack_bytes, limits[1]))
+        try:
+            next(iter(feed))
+        except prefetch.ThreadStartError as error:
+            print(error)
+            print(feed.closed, error.threads, 0 < error.number < 64)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        assert not [t for t in threading.enumerate() if "ringfeed" in t.name]
+        with prefetch.open({"source": SOURCE, "threads": 2}) as feed:
+            print(sum(len(batch) for batch in feed))
+        """,
+        source,
+    )
+    error, facts, total = printed.splitlines()
+    assert "cannot be started" in error
+    assert "set threads below 64, or allow the process more threads (ulimit -u)" in error
+    assert (facts, total) == ("True 64 True", "200")
+
+
 def test_exit_without_close_neither_hangs_nor_complains(source: Path) -> None:
     _run(
         """
@@ -249,6 +281,95 @@ while True:
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == -signal.SIGINT, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_ctrl_c_in_next_ends_the_program_while_every_reader_is_in_the_middle_of_a_read(
+    source: Path, device: str
+) -> None:
+    code = f"""
+import prefetch, threading
+from prefetch._transform import RecordTransformer
+fill, is_slow = RecordTransformer.fill, threading.Event()
+def slowly(*arguments):
+    if is_slow.is_set():
+        print("reading", flush=True)
+        threading.Event().wait(1)  # close() waits for the read in progress
+    return fill(*arguments)
+RecordTransformer.fill = slowly
+options = {{"source": {str(source)!r}, "batch_size": 8, "threads": 2, "device": {device!r}}}
+with prefetch.open(options) as feed:
+    iterator = iter(feed)
+    next(iterator).release()
+    is_slow.set()
+    while True:
+        next(iterator).release()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reading\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == -signal.SIGINT, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert errors.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_closing_from_another_thread_while_readers_read_and_the_loop_runs(
+    source: Path, device: str
+) -> None:
+    """Again and again, at any moment; the loop is told, and nothing of it is left."""
+
+    def loop(feed: prefetch.Feed) -> None:
+        while True:
+            for batch in feed:
+                assert len(batch) == 8
+                batch.release()
+
+    for wait_s in (0, 0.0005, 0.001, 0.002, 0.004):
+        for _ in range(8):
+            feed = prefetch.open({"source": source, "batch_size": 8, "threads": 3}, device=device)
+            closer = threading.Timer(wait_s, feed.close)
+            closer.start()
+            with pytest.raises(prefetch.FeedClosedError):
+                loop(feed)
+            closer.join(timeout=DEADLINE_S)
+            assert not closer.is_alive()
+            assert _threads() == []
+
+
+def test_a_task_cancelled_in_the_middle_of_async_for_leaves_nothing(source: Path) -> None:
+    output = _run(
+        """
+        import asyncio
+        async def loop(feed):
+            while True:
+                async for batch in feed:
+                    batch.release()
+        async def main():
+            files = len(os.listdir("/proc/self/fd"))
+            for wait_s in (0, 0.001, 0.003, 0.01):
+                with prefetch.open({"source": SOURCE, "batch_size": 8, "threads": 2}) as feed:
+                    task = asyncio.create_task(loop(feed))
+                    await asyncio.sleep(wait_s)
+                    task.cancel()
+                    try:
+                        await task
+                    except asyncio.CancelledError:
+                        pass
+                    taken = feed.stats().batches
+                    batch = await anext(aiter(feed))  # the feed is as good as before
+                    assert feed.stats().batches == taken + 1
+            print(len(os.listdir("/proc/self/fd")) - files)
+            print([t.name for t in threading.enumerate() if "ringfeed" in t.name])
+        asyncio.run(main())
+        """,
+        source,
+    )
+    assert output == "0\n[]\n"
 
 
 def test_a_fork_with_an_open_feed_is_an_error_in_the_child_and_harmless_in_the_parent(

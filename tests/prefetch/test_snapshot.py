@@ -260,9 +260,7 @@ def test_a_folder_that_cannot_be_written_to_is_read_and_refuses_a_lock(
 ) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", _READ_AS_NOBODY, str(unwritable), str(lock)]
-    run = subprocess.run(
-        command, check=False, cwd=root, capture_output=True, text=True, timeout=60
-    )
+    run = subprocess.run(command, check=False, cwd=root, capture_output=True, text=True, timeout=60)
     if lock:
         assert run.returncode == 1
         assert run.stderr == (
