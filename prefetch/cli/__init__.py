@@ -23,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 done; 1 an error, which was printed; 2 a wrong use of the command; 130
         interrupted by Ctrl-C.
     """
-    from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
+    try:
+        from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
 
-    return run(arguments)
+        return run(arguments)
+    except KeyboardInterrupt:  # while the commands were imported, or as the last one ended
+        return 130
