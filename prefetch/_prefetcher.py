@@ -8,8 +8,8 @@ every wait short of a hang:
   take no lock. Whoever makes work while readers are idle puts a wake-up there. A reader declares
   itself idle under the lock, after it has seen that there is no work, so that a wake-up put from
   then on finds it. A wake-up too many costs one look around.
-* The consumer waits on a condition, or on a future of its event loop. Both are told under the
-  lock, after what they wait for has become true.
+* The consumer waits at a gate of its own, without the lock, or on a future of its event loop. Both
+  are told under the lock, after what they wait for has become true.
 * Stopping sets a flag and puts one wake-up a reader. It takes no lock, so that a finalizer can do
   it. The last reader to leave gives back what all of them shared.
 """
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from memory._thread_start import ThreadStart
 from prefetch._delivery import Claim, Delivery, hand_over
 from prefetch._errors import BatchesHeldError, FeedClosedError, ThreadStartError
+from prefetch._news import News
 from prefetch._reader import Reader
 from prefetch._ring import Ring
 from prefetch._rng_states import RngStates
@@ -75,7 +76,7 @@ class Prefetcher:
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._news = threading.Condition(self._lock)
+        self._news = News()
         self._async_waiters: set[asyncio.Future[None]] = set()
         self._ring = Ring(
             assembly.device, assembly.prefetch + 1, transform=assembly.device_transform
@@ -276,18 +277,22 @@ class Prefetcher:
             raise
 
     def _wait_for(self, claim: Claim) -> Slot:
-        with self._lock:
-            slot = self._poll(claim)
-            if slot is not None:
-                return slot
-            began = self._clock()
-            try:
-                while (slot := self._poll(claim)) is None:
-                    self._wait_and_tell()
-                return slot
-            finally:
-                self._waits += 1
-                self._wait_s += self._clock() - began
+        began: float | None = None
+        try:
+            while True:
+                with self._lock:
+                    slot = self._poll(claim)
+                    if slot is not None:
+                        return slot
+                    gate = self._news.gate()
+                if began is None:
+                    began = self._clock()
+                self._wait_and_tell(gate)
+        finally:
+            if began is not None:
+                with self._lock:
+                    self._waits += 1
+                    self._wait_s += self._clock() - began
 
     async def take_async(self, claim: Claim) -> Batch:
         """Return the claim's next batch without blocking the event loop; raises as `take`.
@@ -330,19 +335,15 @@ class Prefetcher:
             with self._lock:
                 self._async_waiters.discard(waiter)
 
-    def _wait_and_tell(self) -> None:
+    def _wait_and_tell(self, gate: threading.Lock) -> None:
         """Wait for news; log, once, what everybody is doing if there is none for too long."""
-        if self._told_of_stall or self.assembly.stall_warning_s is None:
-            self._news.wait()
+        limit_s = None if self._told_of_stall else self.assembly.stall_warning_s
+        if self._news.wait(gate, limit_s):
             return
-        if not self._news.wait(self.assembly.stall_warning_s):
+        with self._lock:
             self._told_of_stall = True
             report = self._stall_report()
-            self._lock.release()  # a log handler may do anything
-            try:
-                logger.warning("%s", report)
-            finally:
-                self._lock.acquire()
+        logger.warning("%s", report)  # without the lock: a handler may do anything
 
     def _stall_report(self) -> str:
         """Say what every reader and slot is doing; with the lock."""
