@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
                 "batch_size": 4,
                 "prefetch": 1,
                 "threads": 2,
-                "stall_warning_s": 0.05,
+                "stall_warning_s": 0.5,
             },
             device=device,
         ) as feed,
@@ -39,8 +40,11 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
         with hold(stream) as held:
             for _ in range(2):
                 next(iterator).release()  # the consumer's stream may still read both slots
-            threading.Timer(0.3, held.release).start()
+            on_report = logging.Handler()
+            on_report.emit = lambda _: held.release()  # type: ignore[method-assign]
+            logging.getLogger("prefetch").addHandler(on_report)
             assert next(iterator).number == 2
+            logging.getLogger("prefetch").removeHandler(on_report)
         for batch in iterator:
             batch.release()
     stalls = [record.message for record in caplog.records if "has waited" in record.message]
