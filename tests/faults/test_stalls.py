@@ -41,7 +41,7 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
             for _ in range(2):
                 next(iterator).release()  # the consumer's stream may still read both slots
             on_report = logging.Handler()
-            on_report.emit = lambda _: held.release()  # type: ignore[method-assign]
+            on_report.emit = lambda _: held.release()  # type: ignore[assignment,method-assign]
             logging.getLogger("prefetch").addHandler(on_report)
             assert next(iterator).number == 2
             logging.getLogger("prefetch").removeHandler(on_report)
