@@ -44,6 +44,19 @@ class Claim:
         self.end: int | None = None
 
 
+class Taken:
+    """What one call of next() has taken, so that it can be put back if the call does not return.
+
+    Attributes:
+        slot: The slot; None so far.
+    """
+
+    __slots__ = ("slot",)
+
+    def __init__(self) -> None:
+        self.slot: Slot | None = None
+
+
 class Delivery:
     """The batches that are ready, and the place of the consumer among them.
 
@@ -58,6 +71,9 @@ class Delivery:
     Attributes:
         serving: Serial number of the batch served next.
         epoch: Epoch of the batch served last; after the end of an epoch, the next one.
+        batches: Batches taken in all.
+        samples: Samples in them.
+        ready_sum: Batches that stood ready at each of these times, summed up.
     """
 
     def __init__(
@@ -81,6 +97,9 @@ class Delivery:
         self._taken_from_epoch = False
         self.serving = 0
         self.epoch = order.first_epoch
+        self.batches = 0
+        self.samples = 0
+        self.ready_sum = 0
 
     def add(self, slot: Slot) -> None:
         """Take in a complete or failed batch: -> READY."""
@@ -126,8 +145,11 @@ class Delivery:
         while len(self._ring.slots) < len(held) + self._prefetch:
             self._ring.grow()
 
-    def take(self) -> Slot | None:
+    def take(self, taken: Taken) -> Slot | None:
         """Take the next batch's slot: READY -> LEASED; None if it is not ready yet.
+
+        Args:
+            taken: Where the slot is noted as well.
 
         Raises:
             Exception: What went wrong in it, as it happened.
@@ -141,9 +163,15 @@ class Delivery:
         )
         if slot.failure is not None:
             raise slot.failure[1]
-        del self._ready[self.serving]
         planned = slot.planned
         assert planned is not None
+        size, num_ready = slot.size, self.num_ready
+        # Nothing is called from here on, so that Ctrl-C comes before all of this or behind it.
+        del self._ready[self.serving]
+        taken.slot = slot
+        self.batches += 1
+        self.samples += size
+        self.ready_sum += num_ready
         slot.state = SlotState.LEASED
         slot.leased_as = (planned.epoch, planned.number)
         self.serving += 1
@@ -154,6 +182,8 @@ class Delivery:
     def put_back(self, slot: Slot) -> None:
         """Undo the last `take`: LEASED -> READY; the consumer could not be given the batch."""
         self.serving -= 1
+        self.batches -= 1
+        self.samples -= slot.size
         self.add(slot)
 
     def abandon(self) -> None:

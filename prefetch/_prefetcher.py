@@ -28,7 +28,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from memory._thread_start import ThreadStart
-from prefetch._delivery import Claim, Delivery, hand_over
+from prefetch._delivery import Claim, Delivery, Taken, hand_over
 from prefetch._errors import BatchesHeldError, FeedClosedError, ThreadStartError
 from prefetch._news import News
 from prefetch._reader import Reader
@@ -115,12 +115,9 @@ class Prefetcher:
         self._failure: BaseException | None = None
         self._told_of_failure = False
         self._told_of_stall = False
-        self._batches = 0
-        self._samples = 0
         self._waits = 0
         self._wait_s = 0.0
         self._busy_s = 0.0
-        self._ready_sum = 0
         _live.add(self)
 
     # What readers call -------------------------------------------------------------------------
@@ -257,31 +254,32 @@ class Prefetcher:
             Exception: What went wrong in the claim's next batch, as it happened.
         """
         self._start()
+        taken = Taken()
         try:
-            slot = self._wait_for(claim)
-        except BatchesHeldError:
-            gc.collect()  # a reference cycle may be all that holds them
-            slot = self._wait_for(claim)
-        return self._hand_over(slot)
-
-    def _hand_over(self, slot: Slot) -> Batch:
-        """Make the batch of a slot just taken; where that fails, the consumer has not taken it."""
-        try:
+            try:
+                slot = self._wait_for(claim, taken)
+            except BatchesHeldError:
+                gc.collect()  # a reference cycle may be all that holds them
+                slot = self._wait_for(claim, taken)
             return hand_over(slot, self.consumer_stream)
         except BaseException:
-            with self._lock:
-                if slot.planned is not None:  # else Ctrl-C came when the batch was made already
-                    self._batches -= 1
-                    self._samples -= slot.size
-                    self._delivery.put_back(slot)
+            self._put_back(taken)
             raise
 
-    def _wait_for(self, claim: Claim) -> Slot:
+    def _put_back(self, taken: Taken) -> None:
+        """Serve a batch again that the consumer was not given: of an error, or of Ctrl-C."""
+        slot = taken.slot
+        if slot is None or slot.planned is None:
+            return  # nothing was taken, or Ctrl-C came when the batch was made already
+        with self._lock:
+            self._delivery.put_back(slot)
+
+    def _wait_for(self, claim: Claim, taken: Taken) -> Slot:
         began: float | None = None
         try:
             while True:
                 with self._lock:
-                    slot = self._poll(claim)
+                    slot = self._poll(claim, taken)
                     if slot is not None:
                         return slot
                     gate = self._news.gate()
@@ -300,18 +298,23 @@ class Prefetcher:
         A wait that is cancelled takes no batch.
         """
         self._start()
+        taken = Taken()
         try:
-            slot = await self._wait_for_async(claim)
-        except BatchesHeldError:
-            gc.collect()
-            slot = await self._wait_for_async(claim)
-        return self._hand_over(slot)
+            try:
+                slot = await self._wait_for_async(claim, taken)
+            except BatchesHeldError:
+                gc.collect()
+                slot = await self._wait_for_async(claim, taken)
+            return hand_over(slot, self.consumer_stream)
+        except BaseException:
+            self._put_back(taken)
+            raise
 
-    async def _wait_for_async(self, claim: Claim) -> Slot:
+    async def _wait_for_async(self, claim: Claim, taken: Taken) -> Slot:
         began: float | None = None
         while True:
             with self._lock:
-                slot = self._poll(claim)
+                slot = self._poll(claim, taken)
                 if slot is not None:
                     if began is not None:
                         self._waits += 1
@@ -353,7 +356,7 @@ class Prefetcher:
         lines += [repr(slot) for slot in self._ring.slots]
         return "\n  ".join(lines)
 
-    def _poll(self, claim: Claim) -> Slot | None:
+    def _poll(self, claim: Claim, taken: Taken) -> Slot | None:
         """Take the claim's next slot, None if it is not ready; with the lock, never waits."""
         if self._stopping and not claim.ended:
             raise FeedClosedError("the feed is closed; open another one")
@@ -363,13 +366,9 @@ class Prefetcher:
             self._delivery.make_room()
         finally:
             self._schedule.wake_idle()  # for the slots just collected, also if there is no room
-        num_ready = self._delivery.num_ready
-        slot = self._delivery.take()
+        slot = self._delivery.take(taken)
         if slot is not None:
             self._schedule.wake_idle()  # one batch fewer is ahead
-            self._batches += 1
-            self._samples += slot.size
-            self._ready_sum += num_ready
         elif self._failure is not None and not self._schedule.is_coming(self._delivery.serving):
             self._told_of_failure = True
             raise self._failure
@@ -514,11 +513,11 @@ class Prefetcher:
             self._collect()
             self._schedule.wake_idle()
             return FeedStats(
-                batches=self._batches,
-                samples=self._samples,
+                batches=self._delivery.batches,
+                samples=self._delivery.samples,
                 wait_s=self._wait_s,
                 waits=self._waits,
-                mean_ready=self._ready_sum / max(self._batches, 1),
+                mean_ready=self._delivery.ready_sum / max(self._delivery.batches, 1),
                 busy_s=self._busy_s,
                 threads=self.assembly.num_threads,
                 prefetch=self.assembly.prefetch,

@@ -22,6 +22,8 @@ import pytest
 
 import prefetch
 from memory._thread_start import ThreadStart
+from prefetch._schedule import Schedule
+from prefetch._slot import Slot
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -315,6 +317,38 @@ with prefetch.open(options) as feed:
     assert process.returncode == -signal.SIGINT, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert errors.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Schedule, "wake_idle"), (Slot, "blobs")], ids=["counting", "making"]
+)
+def test_ctrl_c_in_next_behind_the_taking_of_a_batch_does_not_lose_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, device: str
+) -> None:
+    """What is saved then, says what the loop has got; and the loop may go on."""
+    with prefetch.open({"source": source, "batch_size": 8, "threads": 1}, device=device) as feed:
+        iterator = iter(feed)
+        assert next(iterator).number == 0
+        interrupted = False
+        real = getattr(owner, name)
+
+        def interrupt(self: object) -> object:
+            nonlocal interrupted
+            is_mine = threading.get_ident() == threading.main_thread().ident
+            if is_mine and not interrupted and feed._prefetcher._delivery.serving == 2:
+                interrupted = True
+                raise KeyboardInterrupt
+            return real(self)
+
+        monkeypatch.setattr(owner, name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        assert interrupted
+        assert feed.state_dict()["served"] == 8
+        assert (feed.stats().batches, feed.stats().samples) == (1, 8)
+        assert next(iterator).number == 1
+        assert feed.state_dict()["served"] == 16
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
