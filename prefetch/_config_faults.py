@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from prefetch._errors import ConfigFault, ConfigNotFoundError
+from prefetch._errors import ConfigError, ConfigFault, ConfigNotFoundError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,9 +44,12 @@ def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
 
     Raises:
         ConfigNotFoundError: The file is not there.
+        ConfigError: It is a folder.
     """
     name = str(path)
     message = f"there is no such file; {cure}"
+    if "\0" not in name and path.is_dir():
+        raise ConfigError(name, (ConfigFault("", f"expected a file, found a folder; {cure}"),))
     if "\0" in name:
         message = f"no path holds a NUL character; {cure}"
         raise ConfigNotFoundError(name.replace("\0", "\\x00"), (ConfigFault("", message),))

@@ -382,6 +382,28 @@ def test_a_name_is_guessed_from_a_part_of_a_longer_one_and_a_word_from_words_onl
     }
 
 
+@pytest.mark.parametrize("origin", [None, 5, ["source"], b"feed.yaml"])
+def test_what_is_no_configuration_at_all_is_a_fault_like_any_other(origin: Any) -> None:
+    with pytest.raises(ConfigError, match="expected the path of a YAML file, or the options as"):
+        load_config(origin)
+
+
+@pytest.mark.parametrize(
+    ("device", "meant"),
+    [("gpu", "cuda"), ("GPU:1", "cuda:1"), ("cuda:x", "cuda"), ("CUDA", "cuda"), ("CPU", "cpu")],
+)
+def test_a_device_is_guessed_by_what_it_means(device: str, meant: str) -> None:
+    assert faults_in({"device": device}) == {
+        "device": "expected one of auto, cpu, simulated, cuda, cuda:N; "
+        f"found {device!r} (text); did you mean {meant}?"
+    }
+
+
+def test_a_folder_in_the_place_of_a_networks_file_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected a file, found a folder"):
+        prefetch.open_prototxt(tmp_path)
+
+
 def test_a_mean_or_scale_is_one_number_or_one_a_channel() -> None:
     one = load_config({"source": "x", "transform": {"mean_value": 104, "scale": 2}}).transform
     several = load_config({"source": "x", "transform": {"mean_value": [104, 117, 123.5]}}).transform
