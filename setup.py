@@ -12,6 +12,7 @@ _NATIVE = "prefetch/_native"
 _SOURCES = (
     "module.c",
     "arguments.c",
+    "fill_calls.c",
     "span_calls.c",
     "spans.c",
     "sum_calls.c",
@@ -27,6 +28,7 @@ _SOURCES = (
 )
 _HEADERS = (
     "arguments.h",
+    "fill_calls.h",
     "kernels.h",
     "loops.h",
     "philox.h",

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory import Blob
 from prefetch._errors import BatchReleasedError, LabelsNotProducedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
-    from typing import Self
+    from typing import Any, Self
 
     import numpy.typing as npt
 
-    from memory import Blob
+    from memory import Device
     from prefetch._lease import Lease
 
 
@@ -76,6 +77,7 @@ class Batch:
     __slots__ = (
         "__weakref__",
         "_data",
+        "_device",
         "_keys",
         "_label",
         "_lease",
@@ -87,17 +89,20 @@ class Batch:
 
     def __init__(
         self,
-        data: Blob,
-        label: Blob | None,
+        data: Blob | npt.NDArray[Any],
+        label: Blob | npt.NDArray[Any] | None,
         *,
+        device: Device,
         lease: Lease,
         epoch: int,
         number: int,
         indices: npt.NDArray[np.int64],
         keys: Sequence[PackedKeys],
     ) -> None:
-        self._data: Blob | None = data
+        # Arrays become Blobs as they are asked for: making two takes as long as all the rest.
+        self._data: Blob | npt.NDArray[Any] | None = data
         self._label = label
+        self._device = device
         self._lease: Lease | None = lease
         self._packed_keys = keys
         self._keys: list[bytes] | None = None
@@ -116,9 +121,12 @@ class Batch:
         Raises:
             BatchReleasedError: The batch was released.
         """
-        if self._data is None:
+        data = self._data
+        if data is None:
             raise self._released("data")
-        return self._data
+        if not isinstance(data, Blob):
+            data = self._data = Blob.over(data, device=self._device)
+        return data
 
     @property
     def label(self) -> Blob:
@@ -130,12 +138,15 @@ class Batch:
         """
         if self._data is None:
             raise self._released("label")
-        if self._label is None:
+        label = self._label
+        if label is None:
             raise LabelsNotProducedError(
                 "this feed makes no labels: labels is false, which a network's layer with one top "
                 "stands for; set labels: true, or give the layer a second top"
             )
-        return self._label
+        if not isinstance(label, Blob):
+            label = self._label = Blob.over(label, device=self._device)
+        return label
 
     @property
     def keys(self) -> list[bytes]:

@@ -71,6 +71,7 @@ class Delivery:
     Attributes:
         serving: Serial number of the batch served next.
         epoch: Epoch of the batch served last; after the end of an epoch, the next one.
+        num_ready: Batches that stand ready without a fault.
         batches: Batches taken in all.
         samples: Samples in them.
         ready_sum: Batches that stood ready at each of these times, summed up.
@@ -97,6 +98,7 @@ class Delivery:
         self._taken_from_epoch = False
         self.serving = 0
         self.epoch = order.first_epoch
+        self.num_ready = 0
         self.batches = 0
         self.samples = 0
         self.ready_sum = 0
@@ -104,12 +106,7 @@ class Delivery:
     def add(self, slot: Slot) -> None:
         """Take in a complete or failed batch: -> READY."""
         slot.state = SlotState.READY
-        self._ready[slot.sequence] = slot
-
-    @property
-    def num_ready(self) -> int:
-        """Batches that stand ready without a fault."""
-        return sum(slot.failure is None for slot in self._ready.values())
+        self._put(slot)
 
     def claim(self, claim: Claim) -> None:
         """Make sure that the claim is the one being served, and has something to come.
@@ -136,14 +133,15 @@ class Delivery:
         Raises:
             BatchesHeldError: The consumer holds as many batches as it may.
         """
-        held = [slot for slot in self._ring.slots if slot.state is SlotState.LEASED]
-        if len(held) >= self._max_batches_held:
+        ring = self._ring
+        if ring.num_leased >= self._max_batches_held:
+            held = [slot for slot in ring.slots if slot.state is SlotState.LEASED]
             raise BatchesHeldError(
                 max_batches_held=self._max_batches_held,
                 batches=tuple(sorted(slot.leased_as for slot in held)),
             )
-        while len(self._ring.slots) < len(held) + self._prefetch:
-            self._ring.grow()
+        while len(ring.slots) < ring.num_leased + self._prefetch:
+            ring.grow()
 
     def take(self, taken: Taken) -> Slot | None:
         """Take the next batch's slot: READY -> LEASED; None if it is not ready yet.
@@ -157,22 +155,27 @@ class Delivery:
         slot = self._ready.get(self.serving)
         if slot is None:
             return None
-        # Its bad records count even where it has failed: they may be why, and come before.
-        slot.news = self._bad_records.count(
-            bad for part in sorted(slot.bad) for bad in slot.bad.pop(part)
-        )
+        if slot.bad:
+            # They count even where the batch has failed: they may be why, and come before.
+            slot.news = self._bad_records.count(
+                bad for part in sorted(slot.bad) for bad in slot.bad.pop(part)
+            )
         if slot.failure is not None:
             raise slot.failure[1]
         planned = slot.planned
         assert planned is not None
-        size, num_ready = slot.size, self.num_ready
-        # Nothing is called from here on, so that Ctrl-C comes before all of this or behind it.
+        size, ring = slot.size, self._ring
+        # Nothing is called from here on, so that Ctrl-C comes before all of this or behind it: what
+        # `_pop` does, and the ring's counting, is written out.
         del self._ready[self.serving]
         taken.slot = slot
+        slot.state = SlotState.LEASED
+        ring.num_ahead -= 1
+        ring.num_leased += 1
         self.batches += 1
         self.samples += size
-        self.ready_sum += num_ready
-        slot.state = SlotState.LEASED
+        self.ready_sum += self.num_ready
+        self.num_ready -= 1
         slot.leased_as = (planned.epoch, planned.number)
         self.serving += 1
         self.epoch = planned.epoch
@@ -184,13 +187,22 @@ class Delivery:
         self.serving -= 1
         self.batches -= 1
         self.samples -= slot.size
-        self.add(slot)
+        self._ring.unlease(slot)
+        self._put(slot)
 
     def abandon(self) -> None:
         """Drop everything that is ready."""
-        for slot in self._ready.values():
-            slot.give_back()
-        self._ready.clear()
+        for number in list(self._ready):
+            self._pop(number).give_back()
+
+    def _put(self, slot: Slot) -> None:
+        self._ready[slot.sequence] = slot
+        self.num_ready += slot.failure is None
+
+    def _pop(self, sequence: int) -> Slot:
+        slot = self._ready.pop(sequence)
+        self.num_ready -= slot.failure is None
+        return slot
 
     def _begin(self, claim: Claim) -> None:
         if claim.started:
@@ -218,7 +230,7 @@ class Delivery:
     def _skip_to(self, sequence: int) -> None:
         self.serving = sequence
         for number in [number for number in self._ready if number < sequence]:
-            self._ready.pop(number).give_back()
+            self._pop(number).give_back()
         self._schedule.skip_to(sequence)
 
 
@@ -239,10 +251,11 @@ def hand_over(slot: Slot, stream: Stream | None = None) -> Batch:
     assert planned is not None
     assert lease is not None
     assert slot.indices is not None
-    data, labels = slot.blobs()
+    data, labels = slot.contents()
     batch = Batch(
         data,
         labels,
+        device=slot.device,
         lease=lease,
         epoch=planned.epoch,
         number=planned.number,
@@ -255,6 +268,7 @@ def hand_over(slot: Slot, stream: Stream | None = None) -> Batch:
         slot.note_use(stream)
         for event in slot.events:
             stream.wait(event)
-    log(slot.news)
+    if slot.news:
+        log(slot.news)
     slot.forget()
     return batch

@@ -17,6 +17,7 @@ from prefetch._bad_records import BadRecord
 from prefetch._errors import RecordError, TooManyBadRecordsError
 from prefetch._faults import Fault
 from prefetch._mapped_records import MappedRecords
+from prefetch._transform import RecordTransformer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,6 +70,7 @@ class Filler:
         planned = _planned(slot)
         with self._records(slot, slice(0, 1)) as records:
             found = self._look(records, int(planned.records[0]))
+            slot.is_raw = isinstance(records, MappedRecords) and records.is_raw
         bad: list[BadRecord] = []  # fill() meets them again; there they count
         substitutes = self._substitutes(planned, 0)
         while isinstance(found, _Suspect):
@@ -79,6 +81,37 @@ class Filler:
             with self._fetched(np.array([record])) as records:
                 found = self._look(records, record)
         return found
+
+    def fill_ahead(self, parts: Sequence[Part]) -> bool:
+        """Have several whole batches filled in one go, if that is possible.
+
+        `fill` has to follow for each part: it looks at what came of it, and raises.
+
+        Args:
+            parts: The only parts of their batches.
+        """
+        transformer = self._transformer
+        if len(parts) < 2 or not isinstance(transformer, RecordTransformer):
+            return False
+        requests = []
+        try:
+            for part in parts:
+                slot = part.slot
+                records = self._reader.at_use(_planned(slot).records)
+                if records is None or slot.records is not None:
+                    return False
+                assert slot.words is not None
+                assert isinstance(slot.data, np.ndarray)
+                requests.append((records, slot.words, slot.data, slot.labels))
+            database = requests[0][0].database
+            if any(records.database is not database for records, *_ in requests):
+                return False
+            transformer.fill_ahead(requests)
+        except Exception:  # noqa: BLE001 - `fill` meets it again, and each batch raises its own
+            return False
+        for part, (records, *_) in zip(parts, requests, strict=True):
+            part.slot.records = records
+        return True
 
     def _look(self, records: AnyRecords, record: int) -> tuple[int, ...] | _Suspect:
         found = self._transformer.sample_shape(_values(records))
@@ -158,9 +191,10 @@ class Filler:
 
     def _records(self, slot: Slot, rows: slice) -> AbstractContextManager[AnyRecords]:
         """Give the records of some rows: those walked for the slot, or fetched here."""
-        if slot.records is not None:
-            return nullcontext(slot.records[rows])
-        return self._fetched(_planned(slot).records[rows])
+        records = slot.records
+        if records is None:
+            return self._fetched(_planned(slot).records[rows])
+        return records if isinstance(records, MappedRecords) else nullcontext(records[rows])
 
     def _fetched(self, indices: npt.NDArray[np.int64]) -> AbstractContextManager[AnyRecords]:
         """Give records, and release them in the end."""

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from prefetch import _reference
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -35,6 +37,12 @@ _CURE = (
     "it is built where a C compiler is found: install one (gcc, clang or MSVC) and then the "
     "package again (pip install --force-reinstall --no-cache-dir ringfeed)"
 )
+
+
+IndexedPart: TypeAlias = """tuple[
+    NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[Any], NDArray[Any] | None
+]"""
+"""A part of a batch: (n,) records, (4, n) spans, (n, 3) words, (n, ...) data, (n,) labels."""
 
 
 class NativeKernels(Protocol):
@@ -63,19 +71,15 @@ class NativeKernels(Protocol):
         page_bytes: int,
         leaves: NDArray[np.unsignedinteger],
         firsts: NDArray[np.unsignedinteger],
-        records: NDArray[np.int64],
-        spans: NDArray[np.int64],
-        words: NDArray[np.uint32],
-        data: NDArray[Any],
-        labels: NDArray[Any] | None,
         recipe: Recipe,
+        parts: Sequence[IndexedPart],
         /,
-    ) -> tuple[int, list[Outcome], bytes]:
-        """Find records through the packed index and fill a part from them.
+    ) -> list[tuple[int, list[Outcome], bytes]]:
+        """Find records through the packed index and fill parts from them, one after the other.
 
         Returns:
-            The position of the first that cannot be found, or -1; the outcomes; and the keys, one
-            directly after the other.
+            For each part the position of the first record that cannot be found, or -1; the
+            outcomes; and the keys, one directly after the other.
         """
 
     def locate(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prefetch._kernel_choice import IndexedPart
 from prefetch._reference import Outcome, Recipe
 
 def fill(
@@ -21,14 +22,10 @@ def fill_records(
     page_bytes: int,
     leaves: NDArray[np.unsignedinteger],
     firsts: NDArray[np.unsignedinteger],
-    records: NDArray[np.int64],
-    spans: NDArray[np.int64],
-    words: NDArray[np.uint32],
-    data: NDArray[Any],
-    labels: NDArray[Any] | None,
     recipe: Recipe,
+    parts: Sequence[IndexedPart],
     /,
-) -> tuple[int, list[Outcome], bytes]: ...
+) -> list[tuple[int, list[Outcome], bytes]]: ...
 def raw_shape(
     memory: memoryview,
     page_bytes: int,

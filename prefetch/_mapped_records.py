@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from prefetch._batch import PackedKeys
-from prefetch._errors import CorruptDatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Self
+    from typing import Any, Self, TypeAlias
 
-    import numpy as np
     import numpy.typing as npt
 
     from prefetch._database import Database
+    from prefetch._errors import CorruptDatabaseError
+    from prefetch._kernel_choice import IndexedPart
     from prefetch._mapping import Mapping
     from prefetch._reference import Outcome, Recipe
     from prefetch._spans import Spans
+
+    Request: TypeAlias = """tuple[
+        MappedRecords, npt.NDArray[np.uint32], npt.NDArray[Any], npt.NDArray[Any] | None
+    ]"""
 
 
 class MappedRecords:
@@ -32,15 +38,21 @@ class MappedRecords:
     Args:
         database: One that is mapped.
         places: (n,) int64, the places of the records in key order.
+
+    Attributes:
+        database: As given.
+        is_raw: Whether the first is known to be raw and sound.
     """
 
-    __slots__ = ("_database", "_found", "_keys", "_places")
+    __slots__ = ("_found", "_keys", "_places", "_result", "database", "is_raw")
 
     def __init__(self, database: Database, places: npt.NDArray[np.int64]) -> None:
-        self._database = database
+        self.database = database
+        self.is_raw = False
         self._places = places
         self._found: tuple[Spans, Spans] | None = None
         self._keys: PackedKeys | None = None
+        self._result: list[Outcome] | IndexError | CorruptDatabaseError | None = None
 
     def __len__(self) -> int:
         return len(self._places)
@@ -67,9 +79,11 @@ class MappedRecords:
         Args:
             is_uint8: Whether it is for a batch of uint8.
         """
-        return self._mapping().raw_shape(
-            self._database.index(), int(self._places[0]), is_uint8=is_uint8
+        shape = _mapping(self.database).raw_shape(
+            self.database.index(), int(self._places[0]), is_uint8=is_uint8
         )
+        self.is_raw = shape is not None
+        return shape
 
     def fill(
         self,
@@ -80,28 +94,42 @@ class MappedRecords:
     ) -> list[Outcome]:
         """Fill rows from the records, as `prefetch._reference.fill` does from their values.
 
-        Blocks while pages are read, without the GIL.
+        Blocks while pages are read, without the GIL, unless `fill_together` was here before.
 
         Raises:
             SourceError: The database is damaged, or was changed or truncated.
             FeedClosedError: The source is closed.
         """
-        try:
-            mapping = self._mapping()
-            outcomes, key_bytes, spans = mapping.fill(
-                self._database.index(),
-                self._places,
-                words=words,
-                data=data,
-                labels=labels,
-                recipe=recipe,
-            )
-        except CorruptDatabaseError:
-            self._database.snapshot.check()  # pages that were written over look like damage
-            raise
-        self._keys = PackedKeys(key_bytes, spans[1])
-        self._found = mapping.spans(spans)
-        return outcomes
+        if self._result is None:
+            fill_together([(self, words, data, labels)], recipe)
+        result, self._result = self._result, None
+        assert result is not None
+        if isinstance(result, Exception):
+            self.database.snapshot.check()  # pages that were written over look like damage
+            raise result
+        return result
+
+    def part(
+        self,
+        words: npt.NDArray[np.uint32],
+        data: npt.NDArray[Any],
+        labels: npt.NDArray[Any] | None,
+    ) -> IndexedPart:
+        """Return what the kernel is asked for."""
+        return self._places, np.empty((4, len(self)), np.int64), words, data, labels
+
+    def take_result(
+        self,
+        result: tuple[list[Outcome], bytes] | IndexError | CorruptDatabaseError,
+        spans: npt.NDArray[np.int64],
+    ) -> None:
+        """Take what became of the `part`, for `fill`."""
+        if isinstance(result, Exception):
+            self._result = result
+        else:
+            self._result, keys = result
+            self._keys = PackedKeys(keys, spans[1])
+            self._found = _mapping(self.database).spans(spans)
 
     def pack_keys(self) -> PackedKeys:
         """Return the keys, packed."""
@@ -113,15 +141,35 @@ class MappedRecords:
 
     def _find(self) -> tuple[Spans, Spans]:
         if self._found is None:
-            with self._database.using():
-                pages, slots = self._database.index().places(self._places)
-                self._found = self._mapping().find(pages, slots)
+            with self.database.using():
+                pages, slots = self.database.index().places(self._places)
+                self._found = _mapping(self.database).find(pages, slots)
         return self._found
 
-    def _mapping(self) -> Mapping:
-        mapping = self._database.mapping()
-        assert mapping is not None, "only records of a mapped database are found at use"
-        return mapping
+
+def fill_together(requests: Sequence[Request], recipe: Recipe) -> None:
+    """Fill several parts in one native call; `MappedRecords.fill` of each then says how it went.
+
+    Args:
+        requests: Records, all of one database, and the words, data and labels for each.
+        recipe: What to do.
+
+    Raises:
+        SourceError: The database is damaged, or was changed or truncated.
+        FeedClosedError: The source is closed.
+    """
+    database = requests[0][0].database
+    mapping = _mapping(database)
+    parts = [records.part(words, data, labels) for records, words, data, labels in requests]
+    results = mapping.fill(database.index(), parts, recipe)
+    for (records, *_), (_, spans, *_), result in zip(requests, parts, results, strict=True):
+        records.take_result(result, spans)
+
+
+def _mapping(database: Database) -> Mapping:
+    mapping = database.mapping()
+    assert mapping is not None, "only records of a mapped database are found at use"
+    return mapping
 
 
 def views(records: Sequence[memoryview] | MappedRecords) -> Sequence[memoryview]:

@@ -12,7 +12,7 @@ C kernel, records are read through LMDB.
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from prefetch._errors import CorruptDatabaseError
 from prefetch._spans import Spans
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from prefetch._database_file import DatabaseFile, Meta
     from prefetch._index import RecordIndex
-    from prefetch._kernel_choice import NativeKernels
+    from prefetch._kernel_choice import IndexedPart, NativeKernels
     from prefetch._reference import Outcome, Recipe
 
 
@@ -78,52 +80,39 @@ class Mapping:
         return self.spans(spans)
 
     def fill(
-        self,
-        index: RecordIndex,
-        records: npt.NDArray[np.int64],
-        *,
-        words: npt.NDArray[np.uint32],
-        data: npt.NDArray[Any],
-        labels: npt.NDArray[Any] | None,
-        recipe: Recipe,
-    ) -> tuple[list[Outcome], bytes, npt.NDArray[np.int64]]:
-        """Find records and fill rows from them, as `prefetch._reference.fill` does.
+        self, index: RecordIndex, parts: Sequence[IndexedPart], recipe: Recipe
+    ) -> list[tuple[list[Outcome], bytes] | IndexError | CorruptDatabaseError]:
+        """Find records and fill parts from them, each as `prefetch._reference.fill` does.
 
-        Blocks while pages are read, without the GIL.
+        Blocks while pages are read, without the GIL. All parts in one call: the thread has to get
+        the GIL back once, and what it then does in Python finds its code in the caches.
 
         Args:
             index: That of the same state.
-            records: (n,) int64: the place of each in key order.
-            words: uint32 (n, 3).
-            data: (n, ...), the rows.
-            labels: (n,), or None.
+            parts: What is to be filled; spans, int64 (4, n), becomes where everything is: begin and
+                size of each key, begin and size of each value.
             recipe: What to do.
 
         Returns:
-            The outcomes; the keys, one directly after the other; and where everything is, int64
-            (4, n): begin and size of each key, begin and size of each value.
-
-        Raises:
-            IndexError: There is no such record.
-            CorruptDatabaseError: The pages contradict each other.
+            For each part the outcomes, and the keys, one directly after the other; or its error:
+            there is no such record, or the pages contradict each other.
         """
-        spans = np.empty((4, len(records)), np.int64)
-        bad, outcomes, keys = self._kernels.fill_records(
-            self._memory,
-            self._page_bytes,
-            index.leaves,
-            index.firsts,
-            records,
-            spans,
-            words,
-            data,
-            labels,
-            recipe,
+        results = self._kernels.fill_records(
+            self._memory, self._page_bytes, index.leaves, index.firsts, recipe, parts
         )
-        if bad >= 0:
-            pages, slots = index.places(records[bad : bad + 1])
-            raise self._damaged(pages[0], slots[0])
-        return outcomes, keys, spans
+        return [
+            (outcomes, keys) if bad < 0 else self._error_at(index, part[0][bad : bad + 1])
+            for part, (bad, outcomes, keys) in zip(parts, results, strict=True)
+        ]
+
+    def _error_at(
+        self, index: RecordIndex, record: npt.NDArray[np.int64]
+    ) -> IndexError | CorruptDatabaseError:
+        try:
+            pages, slots = index.places(record)
+        except IndexError as error:
+            return error
+        return self._damaged(pages[0], slots[0])
 
     def raw_shape(
         self, index: RecordIndex, record: int, *, is_uint8: bool

@@ -40,7 +40,7 @@ from prefetch._state import Position
 from prefetch._stats import FeedStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from memory import Stream
     from prefetch._assembly import Assembly
@@ -122,11 +122,17 @@ class Prefetcher:
 
     # What readers call -------------------------------------------------------------------------
 
-    def next_job(self) -> Opening | Part | None:
-        """Return a reader's next piece of work, None when it is to end; blocks until there is."""
+    def next_job(self, busy_s: float = 0.0) -> Opening | Part | None:
+        """Return a reader's next piece of work, None when it is to end; blocks until there is.
+
+        Args:
+            busy_s: What the piece before took, in seconds.
+        """
         inbox = self._ring.inbox
         while True:
             with self._lock:
+                self._busy_s += busy_s
+                busy_s = 0.0
                 self._collect()
                 if self._stopping:
                     return None
@@ -144,6 +150,16 @@ class Prefetcher:
             with self._lock:
                 self._schedule.num_idle -= 1
                 self._ring.accept(arrival)
+
+    def next_opening(self) -> Opening | None:
+        """Return another slot to open for a reader that has opened one; never waits."""
+        with self._lock:
+            return None if self._stopping else self._schedule.find_opening()
+
+    @property
+    def most_together(self) -> int:
+        """How many light batches a reader fills in one go."""
+        return self._schedule.most_together
 
     def plan_into(self, slot: Slot) -> None:
         """Plan the slot's batch and walk its records; by the one reader that opens a slot."""
@@ -172,20 +188,23 @@ class Prefetcher:
         with self._lock:
             return self._schedule.shaped(slot)
 
-    def part_done(self, part: Part, error: BaseException | None) -> bool:
-        """Count a finished part; return whether the caller is to upload the batch now."""
-        slot = part.slot
+    def parts_done(self, parts: Iterable[tuple[Part, BaseException | None]]) -> list[Slot]:
+        """Count finished parts, each with its error; return the batches the caller is to upload."""
+        to_upload = []
         with self._lock:
-            if error is not None:
-                slot.fail(part.start, error)
-            if not self._schedule.part_done(slot):
-                return False
-            slot.release_records()
-            if slot.failure is None and self.assembly.device.has_device_memory:
-                slot.state = SlotState.UPLOADING
-                return True
-            self._publish(slot)
-            return False
+            for part, error in parts:
+                slot = part.slot
+                if error is not None:
+                    slot.fail(part.start, error)
+                if not self._schedule.part_done(slot):
+                    continue
+                slot.release_records()
+                if slot.failure is None and self.assembly.device.has_device_memory:
+                    slot.state = SlotState.UPLOADING
+                    to_upload.append(slot)
+                else:
+                    self._publish(slot)
+        return to_upload
 
     def publish(self, slot: Slot, error: BaseException | None) -> None:
         """Publish a batch: its copies to the device are queued, or ``error`` is its end."""
@@ -225,11 +244,6 @@ class Prefetcher:
             self._notify()
         if self._stopping:
             self._clean_up()
-
-    def note_busy(self, seconds: float) -> None:
-        """Count the time that a reader spent on a piece of work."""
-        with self._lock:
-            self._busy_s += seconds
 
     def _publish(self, slot: Slot) -> None:
         if slot.discarded:
@@ -364,12 +378,15 @@ class Prefetcher:
         self._collect()
         try:
             self._delivery.make_room()
+            slot = self._delivery.take(taken)
         finally:
-            self._schedule.wake_idle()  # for the slots just collected, also if there is no room
-        slot = self._delivery.take(taken)
-        if slot is not None:
-            self._schedule.wake_idle()  # one batch fewer is ahead
-        elif self._failure is not None and not self._schedule.is_coming(self._delivery.serving):
+            # For the slots just collected, also if there is no room; and one batch fewer is ahead.
+            self._schedule.wake_idle()
+        if (
+            slot is None
+            and self._failure is not None
+            and not self._schedule.is_coming(self._delivery.serving)
+        ):
             self._told_of_failure = True
             raise self._failure
         return slot

@@ -32,9 +32,6 @@ class Reader(threading.Thread):
         prefetcher: Where the work comes from and goes to.
         number: Which of the readers this is, for the thread's name.
         clock: Seconds from some fixed point.
-
-    Attributes:
-        doing: What it does at the moment, in words.
     """
 
     def __init__(self, prefetcher: Prefetcher, number: int, *, clock: Callable[[], float]) -> None:
@@ -43,13 +40,24 @@ class Reader(threading.Thread):
         self._assembly = prefetcher.assembly
         self._clock = clock
         self._allowed_shape: tuple[int, ...] | None = None
-        self.doing = "starting"
+        self._doing: str | Opening | Part = "starting"
+
+    @property
+    def doing(self) -> str:
+        """What it does at the moment, in words."""
+        doing = self._doing
+        if isinstance(doing, str):
+            return doing
+        if isinstance(doing, Opening):
+            return f"opening slot {doing.slot.number}"
+        return f"filling places {doing.start} to {doing.stop - 1} of slot {doing.slot.number}"
 
     def run(self) -> None:
         """Work until the prefetcher has nothing more to do."""
         if not self._prefetcher.reader_began():
-            self.doing = "ended"
+            self._doing = "ended"
             return
+        busy_s = 0.0
         try:
             with ExitStack() as stack:
                 stream: Stream | None = None
@@ -57,30 +65,54 @@ class Reader(threading.Thread):
                     stream = self._assembly.device.make_stream(self.name)
                     stack.callback(stream.close)
                 filler = Filler(self._assembly)
-                while (job := self._next_job()) is not None:
+                while (job := self._next_job(busy_s)) is not None:
                     began = self._clock()
                     self._work(job, filler, stream)
                     del job  # an idle reader keeps no slot alive
-                    self._prefetcher.note_busy(self._clock() - began)
+                    busy_s = self._clock() - began
         except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
             self._prefetcher.reader_failed(error)
         finally:
-            self.doing = "ended"
+            self._doing = "ended"
             self._prefetcher.reader_ended()
 
-    def _next_job(self) -> Opening | Part | None:
-        self.doing = "waiting for work"
-        return self._prefetcher.next_job()
+    def _next_job(self, busy_s: float) -> Opening | Part | None:
+        self._doing = "waiting for work"
+        return self._prefetcher.next_job(busy_s)
 
     def _work(self, job: Opening | Part, filler: Filler, stream: Stream | None) -> None:
-        self.doing = f"opening slot {job.slot.number}"
-        part = self._open(job.slot, filler) if isinstance(job, Opening) else job
-        if part is None:
-            return
-        self.doing = f"filling places {part.start} to {part.stop - 1} of slot {part.slot.number}"
-        # The error is in no variable here: its traceback would keep itself and its batch alive.
-        if self._prefetcher.part_done(part, _failure_of(lambda: filler.fill(part))):
-            self._upload(part.slot, stream)
+        self._doing = job
+        parts = self._open_some(job, filler) if isinstance(job, Opening) else [job]
+        if filler.fill_ahead(parts):
+            self._finish(parts, filler, stream)
+        else:
+            for part in parts:
+                self._finish([part], filler, stream)
+
+    def _finish(self, parts: list[Part], filler: Filler, stream: Stream | None) -> None:
+        # The errors are in no variable here: their tracebacks would keep themselves and the batches
+        # alive.
+        for slot in self._prefetcher.parts_done(
+            [(part, self._failure_of_filling(part, filler)) for part in parts]
+        ):
+            self._upload(slot, stream)
+
+    def _failure_of_filling(self, part: Part, filler: Filler) -> BaseException | None:
+        self._doing = part
+        return _failure_of(lambda: filler.fill(part))
+
+    def _open_some(self, job: Opening, filler: Filler) -> list[Part]:
+        """Open a slot, and if its batch is light the next ones; return the first part of each."""
+        parts: list[Part] = []
+        opening: Opening | None = job
+        while opening is not None:
+            part = self._open(opening.slot, filler)
+            opening = None
+            if part is not None:
+                parts.append(part)
+                if part.slot.is_light and len(parts) < self._prefetcher.most_together:
+                    opening = self._prefetcher.next_opening()
+        return parts
 
     def _open(self, slot: Slot, filler: Filler) -> Part | None:
         """Plan a slot's batch and give it its memory; return its first part."""
@@ -103,7 +135,7 @@ class Reader(threading.Thread):
 
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None
-        self.doing = f"pushing slot {slot.number}"
+        self._doing = f"pushing slot {slot.number}"
         self._prefetcher.publish(slot, _failure_of(lambda: slot.push(stream)))
 
 

@@ -42,7 +42,6 @@ Arrival: TypeAlias = "LeaseEnd | Slot | _EventPassed | None"
 
 
 _PATIENCE = 64  # batches: a loop that holds some now and then keeps the slots for them
-_AHEAD = frozenset({SlotState.FILLING, SlotState.UPLOADING, SlotState.READY})
 
 
 class Ring:
@@ -56,6 +55,8 @@ class Ring:
     Attributes:
         inbox: What has come back, and wake-ups.
         slots: All slots.
+        num_ahead: Slots whose batch is ready or on its way.
+        num_leased: Slots whose batch the consumer has.
         failure: The first thing that went wrong as slots came back; None so far.
     """
 
@@ -64,6 +65,8 @@ class Ring:
     ) -> None:
         self.inbox: SimpleQueue[Arrival] = SimpleQueue()
         self.slots: list[Slot] = []
+        self.num_ahead = 0
+        self.num_leased = 0
         self.failure: Exception | None = None
         self._device = device
         self._transform = transform
@@ -97,11 +100,6 @@ class Ring:
         """Slots that can be filled at once."""
         return len(self._free)
 
-    @property
-    def num_ahead(self) -> int:
-        """Slots whose batch is ready or on its way."""
-        return sum(slot.state in _AHEAD for slot in self.slots)
-
     def num_in(self, state: SlotState) -> int:
         """Return how many slots are in ``state``."""
         return sum(slot.state is state for slot in self.slots)
@@ -113,7 +111,20 @@ class Ring:
         """
         slot = self._free.pop()
         slot.state = SlotState.FILLING
+        self.num_ahead += 1
         return slot
+
+    def lease(self, slot: Slot) -> None:
+        """Give a batch to the consumer: READY -> LEASED."""
+        slot.state = SlotState.LEASED
+        self.num_ahead -= 1
+        self.num_leased += 1
+
+    def unlease(self, slot: Slot) -> None:
+        """Take a batch back that the consumer could not be given: LEASED -> READY."""
+        slot.state = SlotState.READY
+        self.num_ahead += 1
+        self.num_leased -= 1
 
     def take_unneeded(self) -> list[Slot]:
         """Take slots out that the consumer has not needed for a while; mostly there are none.
@@ -121,8 +132,8 @@ class Ring:
         To be asked after each `acquire`. They are the caller's to close, without any lock: giving
         pinned memory back takes its time.
         """
-        held = self.num_in(SlotState.LEASED) + self.num_in(SlotState.DRAINING)
-        unneeded = min(len(self.slots) - held - self._num_at_start, len(self._free))
+        # Those held, or draining, count as needed.
+        unneeded = min(self.num_ahead + len(self._free) - self._num_at_start, len(self._free))
         self._batches_unneeded = self._batches_unneeded + 1 if unneeded > 0 else 0
         if self._batches_unneeded < _PATIENCE:
             return []
@@ -133,10 +144,11 @@ class Ring:
 
     def collect(self) -> None:
         """Take in whatever has come back, without waiting."""
-        while True:
+        inbox = self.inbox
+        while not inbox.empty():
             try:
-                arrival = self.inbox.get_nowait()
-            except Empty:
+                arrival = inbox.get_nowait()
+            except Empty:  # an idle reader was faster
                 return
             self.accept(arrival)
 
@@ -158,7 +170,14 @@ class Ring:
                 self._set_free(arrival.slot)
 
     def _drain(self, slot: Slot) -> None:
-        """LEASED -> DRAINING or FREE: the lease is gone, device work may not be."""
+        """LEASED (or unwanted) -> DRAINING or FREE: the lease is gone, device work may not be."""
+        if slot.state is SlotState.LEASED:
+            self.num_leased -= 1
+        else:
+            self.num_ahead -= 1
+        if not slot.events and not slot.streams:
+            self._set_free(slot)
+            return
         slot.state = SlotState.DRAINING
         pending = [event for event in self._last_uses(slot) if not event.done()]
         slot.streams.clear()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from prefetch._bad_records import BadRecord
     from prefetch._batch import PackedKeys
     from prefetch._device_transform import DeviceTransform
+    from prefetch._mapped_records import MappedRecords
     from prefetch._order import PlannedBatch
     from prefetch._source import Records
     from prefetch._staging import StagedRows
@@ -77,7 +78,7 @@ class _Memory:
     ) -> tuple[Blob | None, npt.NDArray[Any]]:
         """Return a Blob over this memory that holds ``lease``, and its writable host array.
 
-        Where there is no device memory there is no Blob yet: `Slot.blobs` makes it.
+        Where there is no device memory there is no Blob: the batch makes one when it is asked.
 
         ``ends`` are the same bytes without the lease: a copy between them in flight is no use of
         the batch, which its consumer may have dropped; the slot waits for its event by itself.
@@ -130,11 +131,15 @@ class Slot:
         leased_as: (epoch, number) of the batch that the consumer holds, while it does.
         planned: The batch that it holds or is being filled with.
         words: (N, 3) uint32 raw random words of that batch.
-        records: The batch's values where they were walked in order; None where readers fetch them.
+        records: The batch's values where they were walked in order, or its records where they have
+            been used already; None where readers fetch them.
         indices: (N,) int64 record indices as delivered (substitutes named).
         keys: The records' keys, packed, by part number.
         bad: The bad records that others stand in for, in order, by part number.
         news: Those of its bad records that are to be logged.
+        is_raw: Whether its first record is raw, and found in a mapping of the file.
+        is_light: Whether that is so and the batch is small, so that it is filled in less time than
+            a few hand-offs take.
         num_parts: Parts of the batch; 0 until the first record has fixed the shape.
         next_part: The next part to be handed to a reader.
         parts_done: Parts that readers have finished.
@@ -173,8 +178,10 @@ class Slot:
     def _reset(self) -> None:
         self.planned: PlannedBatch | None = None
         self.words: npt.NDArray[np.uint32] | None = None
-        self.records: Records | None = None
+        self.records: Records | MappedRecords | None = None
         self.indices: npt.NDArray[np.int64] | None = None
+        self.is_raw = False
+        self.is_light = False
         self.keys: dict[int, PackedKeys] = {}
         self.bad: dict[int, list[BadRecord]] = {}
         self.news: list[BadRecord] = []
@@ -263,19 +270,12 @@ class Slot:
                 (self.size,), label_dtype, self.lease, most_rows=most_rows
             )
 
-    def blobs(self) -> tuple[Blob, Blob | None]:
-        """Return the complete batch's data and labels.
-
-        Where the device has no memory of its own they are made here, on the consumer's thread: the
-        reader is in the next batch's kernel meanwhile, and needs no GIL.
-        """
-        data, labels = self.data_blob, self.label_blob
-        if data is None:
-            assert isinstance(self.data, np.ndarray)
-            data = Blob.over(self.data, device=self.device)
-            if self.labels is not None:
-                labels = Blob.over(self.labels, device=self.device)
-        return data, labels
+    def contents(self) -> tuple[Blob | npt.NDArray[Any], Blob | npt.NDArray[Any] | None]:
+        """Return the complete batch's data and labels: arrays where the host's is all there is."""
+        if self.data_blob is not None:
+            return self.data_blob, self.label_blob
+        assert isinstance(self.data, np.ndarray)
+        return self.data, self.labels
 
     def fail(self, position: int, error: BaseException) -> None:
         """Note what went wrong at a position; the first in the batch's order is kept."""

@@ -33,13 +33,15 @@ from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._faults import BadRecordError, Fault, Reason
-from prefetch._mapped_records import MappedRecords, views
+from prefetch._mapped_records import MappedRecords, fill_together, views
 from prefetch._reference import ENCODED, Outcome, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from prefetch._mapped_records import Request
 
 logger = logging.getLogger("prefetch")
 
@@ -331,6 +333,17 @@ class RecordTransformer:
                 "raw records, which this source holds, keep the channels that they have"
             )
         return faults
+
+    def fill_ahead(self, requests: Sequence[Request]) -> None:
+        """Fill the rows of several batches in one native call, before `fill` is asked for each.
+
+        Args:
+            requests: Records, all of one database, and the words, data and labels for each batch.
+
+        Raises:
+            SourceError: The database is damaged, or was changed or truncated.
+        """
+        fill_together(requests, self._recipe)
 
     def _fill_encoded(
         self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int

@@ -142,7 +142,7 @@ bool take_index(PyObject *const *arguments, struct held_index *held)
     return false;
 }
 
-bool take_numbers(PyObject *numbers, PyObject *spans, struct held_index *held)
+bool take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held)
 {
     if (!take_int64(numbers, &held->numbers, PyBUF_C_CONTIGUOUS, -1, "records") ||
         !take_rows(spans, &held->spans, held->numbers.shape[0]))
@@ -156,10 +156,14 @@ bool take_numbers(PyObject *numbers, PyObject *spans, struct held_index *held)
 
 void give_back_index(struct held_index *held)
 {
-    PyMem_Free(held->records);
     give_back(&held->memory);
     give_back(&held->leaves);
     give_back(&held->firsts);
+}
+
+void give_back_numbers(struct held_numbers *held)
+{
+    PyMem_Free(held->records);
     give_back(&held->numbers);
     give_back(&held->spans);
 }
@@ -186,22 +190,22 @@ bool find_held_record(const struct held_index *held, int64_t number, struct reco
     return true;
 }
 
-Py_ssize_t find_held_records(struct held_index *held)
+Py_ssize_t find_held_records(const struct held_index *index, struct held_numbers *held)
 {
-    const struct index index = index_of(held);
+    const struct index packed = index_of(index);
     const size_t num = (size_t)held->num;
     uint8_t *spans = held->spans.buf;
-    const size_t found = find_records(&held->mapping, &index, held->numbers.buf, num, spans);
+    const size_t found = find_records(&index->mapping, &packed, held->numbers.buf, num, spans);
     for (size_t i = 0; i < found; i++) {
         const int64_t begin = load_int64(spans + 16 * num, (Py_ssize_t)i);
         const int64_t size = load_int64(spans + 24 * num, (Py_ssize_t)i);
-        held->records[i] = (struct record){held->mapping.at + begin, (size_t)size};
+        held->records[i] = (struct record){index->mapping.at + begin, (size_t)size};
     }
     return (Py_ssize_t)found;
 }
 
-PyObject *gather_keys(const struct held_index *held)
+PyObject *gather_keys(const struct held_index *index, const struct held_numbers *held)
 {
     const uint8_t *spans = held->spans.buf;
-    return joined(&held->mapping, spans, spans + 8 * held->num, held->num);
+    return joined(&index->mapping, spans, spans + 8 * held->num, held->num);
 }

@@ -7,29 +7,36 @@
 
 PyObject *locate(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments);
 
-/* Records that are to be found through the packed index, and the buffers that they lie in. */
+/* Where records are to be found: a mapping, and the packed index. */
 struct held_index {
-    Py_buffer memory, leaves, firsts, numbers, spans;
+    Py_buffer memory, leaves, firsts;
     struct mapping mapping;
-    struct record *records; /* once found */
+};
+
+/* Take it from four arguments: memory, page_bytes, leaves, firsts; also where that fails,
+ * give_back_index() has to follow. */
+bool take_index(PyObject *const *arguments, struct held_index *held);
+void give_back_index(struct held_index *held);
+
+/* Which records are to be found, and where they then are. */
+struct held_numbers {
+    Py_buffer numbers, spans;
+    struct record *records;
     Py_ssize_t num;
 };
 
-/* Take where records are to be found, from four arguments: memory, page_bytes, leaves, firsts; also
- * where that fails, give_back_index() has to follow. */
-bool take_index(PyObject *const *arguments, struct held_index *held);
-
-/* Take which records, and where to store their spans. */
-bool take_numbers(PyObject *numbers, PyObject *spans, struct held_index *held);
-void give_back_index(struct held_index *held);
+/* Take which, and where to store their spans; also where that fails, give_back_numbers() has to
+ * follow. */
+bool take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held);
+void give_back_numbers(struct held_numbers *held);
 
 /* Find them, without the GIL; return the position of the first that cannot be found, or num. */
-Py_ssize_t find_held_records(struct held_index *held);
+Py_ssize_t find_held_records(const struct held_index *index, struct held_numbers *held);
 
 /* Find one record, without the GIL. */
 bool find_held_record(const struct held_index *held, int64_t number, struct record *record);
 
 /* Copy their keys together. */
-PyObject *gather_keys(const struct held_index *held);
+PyObject *gather_keys(const struct held_index *index, const struct held_numbers *held);
 
 #endif

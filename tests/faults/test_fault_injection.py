@@ -354,7 +354,7 @@ def test_of_several_faults_in_a_batch_the_first_in_its_order_is_told(
     tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All parts of a large batch fail; the first one not before another has."""
-    records = list(fingerprinted_images(32, (3, 64, 64)))
+    records = list(fingerprinted_images(32, (3, 80, 80)))
     large = write_database(tmp_path / "large", records)
     another_has_failed = threading.Event()
 

@@ -20,7 +20,7 @@ from prefetch._transform import Transform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NATIVE = CHECKOUT / "prefetch" / "_native"
-_OF_PYTHON = ("module.c", "arguments.c", "span_calls.c", "sum_calls.c")
+_OF_PYTHON = ("module.c", "arguments.c", "fill_calls.c", "span_calls.c", "sum_calls.c")
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 _SECONDS = os.environ.get("RINGFEED_FUZZ_SECONDS", "4")
 _SEED = os.environ.get("RINGFEED_FUZZ_SEED", "1")

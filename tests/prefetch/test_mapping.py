@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from prefetch._batch import PackedKeys
 from prefetch._mapping import Mapping
 from prefetch._source import Records, RecordSource
 from prefetch._spans import Spans
+from prefetch._transform import Transform
 from prefetch._unmapped import FileSpans
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
@@ -177,22 +179,23 @@ def _fill_records(
     memory: memoryview, index: RecordIndex, wanted: list[int], **changed: Any
 ) -> tuple[int, npt.NDArray[np.float32], bytes]:
     """Fill rows of 1x1x1; returns the first record not found, the rows and the keys."""
-    from prefetch._transform import Transform  # noqa: PLC0415
-
     data = np.zeros((len(wanted), 1, 1, 1), np.float32)
     arguments: dict[str, Any] = {
         "memory": memory,
         "page_bytes": PAGE_BYTES,
         "leaves": index.leaves,
         "firsts": index.firsts,
+        "recipe": Transform(train=False).recipe,
         "records": np.array(wanted, np.int64),
         "spans": np.empty((4, len(wanted)), np.int64),
         "words": np.zeros((len(wanted), 3), np.uint32),
         "data": data,
         "labels": None,
-        "recipe": Transform(train=False).recipe,
     } | changed
-    bad, _, keys = _kernels.fill_records(*arguments.values())
+    arguments["parts"] = [
+        tuple(map(arguments.pop, ("records", "spans", "words", "data", "labels")))
+    ]
+    ((bad, _, keys),) = _kernels.fill_records(*arguments.values())
     return bad, data, keys
 
 
@@ -276,6 +279,45 @@ def test_arguments_that_do_not_fit_are_refused(
     memory, index = small
     with pytest.raises((TypeError, ValueError), match=message):
         _fill_records(memory, index, [0], **changed)
+
+
+def _part(wanted: list[int]) -> tuple[Any, ...]:
+    num = len(wanted)
+    data = np.zeros((num, 1, 1, 1), np.float32)
+    spans, words = np.empty((4, num), np.int64), np.zeros((num, 3), np.uint32)
+    return np.array(wanted, np.int64), spans, words, data, np.zeros(num, np.int32)
+
+
+def test_parts_that_are_filled_together_each_have_a_result_of_their_own(
+    small: tuple[memoryview, RecordIndex],
+) -> None:
+    memory, index = small
+    where = (memory, PAGE_BYTES, index.leaves, index.firsts, Transform(train=False).recipe)
+    parts = [_part([7, 3]), _part([1, 300]), _part([]), _part([255, 256, 299])]
+    results = _kernels.fill_records(*where, parts)
+    assert results == [
+        (-1, [], b"007003"),
+        (1, [], b""),
+        (-1, [], b""),
+        (-1, [], b"255256299"),
+    ]
+    assert parts[0][3].ravel().tolist() == [7, 3]
+    assert parts[3][3].ravel().tolist() == [255, 0, 43]
+    assert _kernels.fill_records(*where, []) == []
+
+
+@pytest.mark.parametrize("part", [None, 3, (), _part([1])[:4], [*_part([1])], (*_part([1]), 6)])
+def test_a_part_that_is_none_is_refused_and_those_before_it_are_let_go(
+    small: tuple[memoryview, RecordIndex], part: Any
+) -> None:
+    memory, index = small
+    where = (memory, PAGE_BYTES, index.leaves, index.firsts, Transform(train=False).recipe)
+    first = _part([5])
+    before = [sys.getrefcount(array) for array in first]
+    with pytest.raises(TypeError):
+        _kernels.fill_records(*where, [first, part])
+    assert [sys.getrefcount(array) for array in first] == before
+    assert not first[3].any()
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -257,7 +257,7 @@ def test_a_batch_held_starts_the_count_of_unneeded_slots_anew() -> None:
             bench.ring.accept(bench.ring.acquire())
             assert bench.ring.take_unneeded() == []
         held = bench.ring.acquire()
-        held.state = SlotState.LEASED
+        bench.ring.lease(held)
         assert bench.ring.take_unneeded() == []
         bench.ring.accept(held)
 

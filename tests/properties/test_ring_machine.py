@@ -237,25 +237,50 @@ class SteppedReader(Reader):
             if job is None:
                 break
             yield
-            part = (yield from self._open_slowly(job, filler)) if isinstance(job, Opening) else job
-            if part is None:
-                continue
+            parts = (
+                (yield from self._open_some_slowly(job, filler))
+                if isinstance(job, Opening)
+                else [job]
+            )
             yield
-            failure: BaseException | None = None
-            try:
-                self._machine.meet_fault(part.slot.sequence, "filling", part.start)
-                filler.fill(part)
-            except BaseException as error:  # noqa: BLE001 - as Reader
-                failure = error
-            yield
-            if prefetcher.part_done(part, failure):
+            together = filler.fill_ahead(parts)
+            done: list[tuple[Part, BaseException | None]] = []
+            while parts:
+                done.append((parts[0], self._failure_of_slow_filling(parts.pop(0), filler)))
                 yield
-                self._upload(part.slot, stream)
-            del job, part, failure
+                if together and parts:
+                    continue
+                for slot in prefetcher.parts_done(done):
+                    yield
+                    self._upload(slot, stream)
+                done.clear()
+            del job
         if stream is not None:
             stream.close()
         self.over = True
         prefetcher.reader_ended()
+
+    def _failure_of_slow_filling(self, part: Part, filler: Filler) -> BaseException | None:
+        try:
+            self._machine.meet_fault(part.slot.sequence, "filling", part.start)
+            filler.fill(part)
+        except BaseException as error:  # noqa: BLE001 - as Reader
+            return error
+        return None
+
+    def _open_some_slowly(self, job: Opening, filler: Filler) -> Any:
+        """Do as `Reader._open_some` does, with others in between."""
+        parts: list[Part] = []
+        opening: Opening | None = job
+        while opening is not None:
+            part = yield from self._open_slowly(opening, filler)
+            opening = None
+            if part is not None:
+                parts.append(part)
+                if part.slot.is_light and len(parts) < self._prefetcher.most_together:
+                    yield
+                    opening = self._prefetcher.next_opening()
+        return parts
 
     def _open_slowly(self, job: Opening, filler: Filler) -> Any:
         """Do as `Reader._open` does, with others in between."""
@@ -340,16 +365,21 @@ class RingMachine(RuleBasedStateMachine):
     @initialize(
         device=st.sampled_from(["cpu", "stepped"]),
         num_readers=st.integers(1, 3),
-        ahead=st.integers(1, 3),
+        ahead=st.sampled_from([1, 2, 3, 4, 5, 8]),
         most_held=st.integers(1, 4),
         batch_size=st.integers(1, 4),
         last_batch=st.sampled_from(["partial", "drop", "wrap"]),
         walks=st.booleans(),
+        light=st.sampled_from([True, True, False]),
     )
     def open(self, device: str, num_readers: int, **drawn: Any) -> None:
         self.device = SteppedDevice() if device == "stepped" else None
         self.num_readers = num_readers
         self.drawn = drawn
+        # Batches are filled several in one go, or in parts by several readers.
+        least_bytes = 2**20 if drawn["light"] else 0
+        self.weight = mock.patch("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", least_bytes)
+        self.weight.start()
         self.rng = random.Random(0)
         self.stamps = itertools.count(1)
         self.held: list[tuple[Any, npt.NDArray[Any], float]] = []
@@ -418,6 +448,8 @@ class RingMachine(RuleBasedStateMachine):
         assert 0 == len(self.prefetcher._delivery._ready)
 
     def teardown(self) -> None:
+        if hasattr(self, "weight"):
+            self.weight.stop()
         if not hasattr(self, "prefetcher"):
             return
         self.finish()
@@ -659,5 +691,5 @@ def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
         source = write_database(folder / "db", fingerprinted_images(NUM_RECORDS, SHAPE))
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=100, stateful_step_count=30, deadline=None)
+        Machine, settings=settings(max_examples=200, stateful_step_count=30, deadline=None)
     )

@@ -1,0 +1,152 @@
+"""Small batches are filled several in one go, and each is as if it had been filled by itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import prefetch
+from prefetch import _kernel_choice, _mapped_records, _transform
+from prefetch.testing import encode_image, fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    not _kernel_choice.kernels_available, reason="only the C kernel fills several batches in a call"
+)
+
+DEADLINE_S = 20
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "db", fingerprinted_images(64))
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches each call for several has filled."""
+    calls: list[int] = []
+
+    def counted(requests: Sequence[Any], recipe: Any) -> None:
+        calls.append(len(requests))
+        _mapped_records.fill_together(requests, recipe)
+
+    monkeypatch.setattr(_transform, "fill_together", counted)
+    return calls
+
+
+def _open(source: Path, **options: Any) -> prefetch.Feed:
+    config = {"source": source, "batch_size": 4, "shuffle": True, "seed": 3}
+    return prefetch.open(config | options)
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = threading.Event()
+    for _ in range(DEADLINE_S * 1000):
+        if is_so():
+            return
+        deadline.wait(0.001)
+    pytest.fail("it never was so")
+
+
+@pytest.mark.parametrize(
+    ("depth", "most"), [(1, 0), (2, 0), (3, 0), (4, 2), (6, 3), (8, 4), (20, 4)]
+)
+def test_half_of_the_depth_is_filled_in_a_call_but_four_batches_at_most(
+    source: Path, together: list[int], depth: int, most: int
+) -> None:
+    with _open(source, prefetch=depth, epochs=None, threads=1) as feed:
+        iterator = iter(feed)
+        next(iterator)
+        _until(lambda: feed.stats().slots_ready == depth)
+        assert max(together, default=0) == most
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_every_batch_is_that_of_its_number(source: Path, together: list[int], threads: int) -> None:
+    with _open(source, prefetch=1, threads=1) as feed:
+        alone = [(batch.indices.tolist(), batch.keys) for batch in feed]
+    assert not together
+    with _open(source, prefetch=8, threads=threads) as feed:
+        for batch, (indices, keys) in zip(feed, alone, strict=True):
+            assert (batch.indices.tolist(), batch.keys) == (indices, keys)
+            assert (batch.data.numpy().T == batch.indices % 251).all()
+            assert batch.label.numpy().tolist() == indices
+    assert together
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+@pytest.mark.parametrize("value", [b"\xff", encode_image(np.zeros((1, 8, 8), np.uint8), label=9)])
+def test_what_is_wrong_with_one_batch_is_wrong_with_that_one_alone(
+    tmp_path: Path, together: list[int], policy: str, value: bytes
+) -> None:
+    records = list(fingerprinted_images(32))
+    records[6] = (records[6][0], value)
+    source = write_database(tmp_path / "db", records)
+    options: dict[str, Any] = {"prefetch": 8, "threads": 1, "shuffle": False, "epochs": 3}
+    if policy == "skip":
+        options |= {"on_bad_record": "skip", "max_bad_records": 1}
+    with _open(source, **options) as feed:
+        for epoch in range(2 if policy == "skip" else 1):
+            iterator = iter(feed)
+            assert next(iterator).indices.tolist() == [0, 1, 2, 3]
+            if policy == "raise":
+                with pytest.raises(prefetch.RecordError, match="00000006") as caught:
+                    next(iterator)
+                assert (caught.value.batch, caught.value.record) == (1, 6)
+                break
+            batch = next(iterator)
+            assert batch.indices.tolist() == [4, 5, 7, 7]
+            assert (batch.data.numpy().T == batch.indices).all()
+            assert [later.number for later in iterator] == [2, 3, 4, 5, 6, 7]
+            assert feed.stats().bad_records == 1, epoch
+    assert policy == "raise" or together
+
+
+def test_where_several_cannot_be_filled_in_a_call_each_is_filled_by_itself(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def refuse(requests: Sequence[Any], _recipe: Any) -> None:
+        refused.append(len(requests))
+        raise MemoryError
+
+    monkeypatch.setattr(_transform, "fill_together", refuse)
+    with _open(source, prefetch=8, threads=1) as feed:
+        for batch in feed:
+            assert (batch.data.numpy().T == batch.indices % 251).all()
+    assert refused
+
+
+def test_batches_that_take_long_are_not_held_back_for_others(
+    tmp_path: Path, together: list[int]
+) -> None:
+    """Those of 2 MiB and more, which one reader hands out one by one and several share."""
+    source = write_database(tmp_path / "db", fingerprinted_images(24, (3, 256, 256)))
+    with _open(source, prefetch=8, threads=1) as feed:
+        assert len(list(feed)) == 6
+    assert not together
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_epoch_left_in_the_middle_leaves_nothing_of_it(
+    source: Path, device: str, threads: int
+) -> None:
+    with _open(source, prefetch=8, threads=threads, device=device, epochs=None) as feed:
+        for epoch in range(40):
+            for batch in feed:
+                assert batch.epoch == epoch
+                assert (batch.data.numpy().T == batch.indices % 251).all()
+                if batch.number == epoch % 5:
+                    break
+            del batch
+        stats = feed.stats()
+    assert stats.slots == 9
