@@ -324,7 +324,7 @@ with prefetch.open(options) as feed:
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 @pytest.mark.parametrize(
-    ("owner", "name"), [(Schedule, "wake_idle"), (Slot, "blobs")], ids=["counting", "making"]
+    ("owner", "name"), [(Schedule, "wake_idle"), (Slot, "forget")], ids=["taken", "made"]
 )
 def test_ctrl_c_in_next_behind_the_taking_of_a_batch_does_not_lose_it(
     source: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, device: str
