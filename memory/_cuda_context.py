@@ -195,7 +195,8 @@ class EventToken:
         self._idle = idle
 
     def __del__(self) -> None:
-        self._idle.append(self.handle)
+        if hasattr(self, "_idle"):  # else Ctrl-C came while it was made
+            self._idle.append(self.handle)
 
 
 def _tell_child() -> None:

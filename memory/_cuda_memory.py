@@ -48,12 +48,14 @@ class CudaBlock:
     def __init__(self, ptr: int, nbytes: int, *, context: CudaContext, ledger: Ledger) -> None:
         self.ptr = ptr
         self.nbytes = nbytes
-        self._context = context
         self._ledger = ledger
+        self._context = context
         ledger.take(nbytes)
         context.undertaker.expect()
 
     def __del__(self) -> None:
+        if not hasattr(self, "_context"):
+            return  # Ctrl-C came while it was made
         self._ledger.give_back(self.nbytes)
         self._context.undertaker.give_up(_free_device, self.ptr)
 
@@ -66,8 +68,8 @@ class PinnedBlock:
     def __init__(self, ptr: int, nbytes: int, *, context: CudaContext, ledger: Ledger) -> None:
         self._ptr = ptr
         self.nbytes = nbytes
-        self._context = context
         self._ledger = ledger
+        self._context = context
         ledger.take(nbytes)
         context.undertaker.expect()
 
@@ -81,6 +83,8 @@ class PinnedBlock:
         }
 
     def __del__(self) -> None:
+        if not hasattr(self, "_context"):
+            return  # Ctrl-C came while it was made
         self._ledger.give_back(self.nbytes)
         self._context.undertaker.give_up(_free_host, self._ptr)
 

@@ -408,6 +408,8 @@ class CudaStream:
         return hash(self.handle)
 
     def __del__(self) -> None:
+        if not hasattr(self, "state"):
+            return  # Ctrl-C came while it was made
         state = self.state
         context = state.context
         if not state.owned or state.closed or context.forked:

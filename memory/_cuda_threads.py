@@ -13,6 +13,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from memory._cuda import runtime
+from memory._errors import DeviceError
+from memory._thread_start import ALLOW_MORE, ThreadStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +52,7 @@ class Undertaker:
         self._given_up: SimpleQueue[_Remains | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._start: ThreadStart | None = None
         self._num_expected = 0
         self._retired = False
 
@@ -98,10 +101,12 @@ class Undertaker:
             thread.join()
 
     def _start_locked(self) -> None:
-        if self._thread is None:
+        # Asked of the attempt: Ctrl-C in it, or a system without threads, leaves none to wait for.
+        if self._start is None or not self._start.has_started():
             name = f"cuda:{self._ordinal}-undertaker"
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
+            self._start = ThreadStart([self._thread])
+            _run(self._start, name, self._ordinal)
 
     def _run(self) -> None:
         while True:
@@ -111,7 +116,7 @@ class Undertaker:
             del remains  # an idle thread keeps nothing alive
             with self._lock:
                 if self._retired and self._num_expected == 0 and self._given_up.empty():
-                    self._thread = None
+                    self._thread = self._start = None
                     return
 
     def _free(self, free: Callable[[Any], object], what: Any, expected: bool) -> None:  # noqa: FBT001 - unpacked from the queue
@@ -149,7 +154,7 @@ class Waiters:
         """Wait for ``event`` on another thread, and then call ``callback`` there.
 
         Raises:
-            RuntimeError: If the system gives no thread.
+            DeviceError: If the system gives no thread.
         """
         with self._lock:
             if self._num_free:
@@ -178,10 +183,14 @@ class Waiters:
     def _start_locked(self) -> None:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._waiting_for[thread] = None
+        start = ThreadStart([thread])
         try:
-            thread.start()
-        except RuntimeError:
-            del self._waiting_for[thread]
+            _run(start, self._name, self._ordinal)
+        except BaseException:
+            if start.has_started():
+                self._num_free += 1  # Ctrl-C came: it waits for a job, and gets none from here
+            else:
+                del self._waiting_for[thread]
             raise
 
     def _run(self) -> None:
@@ -212,6 +221,22 @@ class Waiters:
                     return None
             # As many jobs are on their way as there are threads that are not free: one comes.
         return job
+
+
+def _run(start: ThreadStart, name: str, ordinal: int) -> None:
+    """Start a thread.
+
+    Raises:
+        DeviceError: If the system gives none.
+    """
+    try:
+        start.run()
+    except RuntimeError as error:
+        raise DeviceError(
+            f"cuda:{ordinal}",
+            operation=f"starting thread {name!r}",
+            reason=f"{error}; close streams that are no longer needed, or {ALLOW_MORE}",
+        ) from error
 
 
 def _wait_and_call(event: Awaited, callback: Callable[[], None]) -> None:

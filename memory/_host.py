@@ -42,7 +42,8 @@ class HostBlock:
         }
 
     def __del__(self) -> None:
-        self._ledger.give_back(self.nbytes)
+        if hasattr(self, "nbytes"):  # else Ctrl-C came while it was made
+            self._ledger.give_back(self.nbytes)
 
 
 class PageableBuffer:

@@ -28,6 +28,7 @@ import numpy as np
 from memory._arguments import check_byte, check_equal_sizes, check_floats, check_host_array
 from memory._device import DeviceBuffer, DeviceMemory
 from memory._errors import (
+    BufferMismatchError,
     ClosedError,
     DeviceMismatchError,
     NotImplementedDeviceError,
@@ -176,8 +177,16 @@ class SimulatedDevice:
         """Return a stream of this device as what it is; there are no others here.
 
         Raises:
-            DeviceMismatchError: If it is not this device's.
+            BufferMismatchError: If it is no stream at all.
+            DeviceMismatchError: If it is another device's.
         """
+        if not hasattr(stream, "handle"):
+            raise BufferMismatchError(
+                "stream",
+                expected="a stream of this device",
+                found=f"{stream!r}, of type {type(stream).__name__}",
+                cure="make one with make_stream()",
+            )
         return self._own_stream(stream)
 
     @contextlib.contextmanager

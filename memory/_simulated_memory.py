@@ -50,7 +50,8 @@ class Block:
         return self._storage[offset : offset + nbytes]
 
     def __del__(self) -> None:
-        self._ledger.give_back(self.nbytes)
+        if hasattr(self, "nbytes"):  # else Ctrl-C came while it was made
+            self._ledger.give_back(self.nbytes)
 
 
 class SimulatedMemory:

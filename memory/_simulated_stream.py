@@ -29,9 +29,9 @@ class SimulatedStream:
     """
 
     def __init__(self, worker: StreamWorker, *, handle: int, device: SimulatedDevice) -> None:
-        self._worker = worker
-        self._handle = handle
         self._device = device
+        self._handle = handle
+        self._worker = worker
 
     @property
     def handle(self) -> int:
@@ -105,6 +105,8 @@ class SimulatedStream:
         self.close()
 
     def __del__(self) -> None:
+        if not hasattr(self, "_worker"):
+            return  # Ctrl-C came while it was made
         if self._handle == 0 or self._worker.closed or self._worker.inherited:
             return
         self._worker.stop_soon()

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from memory._errors import ClosedError, DeviceError
 from memory._event import Failure, HostEvent
+from memory._thread_start import ALLOW_MORE, ThreadStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,6 +171,8 @@ class StreamWorker:
         # Orders submit() against close(): nothing is queued behind the end. Not for finalizers.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._start: ThreadStart | None = None
+        self._runs = False
         self._pid = os.getpid()
 
     @property
@@ -233,11 +236,9 @@ class StreamWorker:
             return
         with self._lock:
             self.stop_soon()
-            thread = self._thread
-        # Without an identity it was not started, Ctrl-C came before, or ends as soon as it begins.
-        if thread is None or thread.ident is None or thread is threading.current_thread():
-            return
-        thread.join()
+            thread = self._thread if self._has_started() else None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def stop_soon(self) -> None:
         """Let the thread end after what is queued. Takes no lock and never waits.
@@ -265,27 +266,31 @@ class StreamWorker:
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end, at most for ``timeout_s`` seconds."""
-        if self._thread is not None:
+        if self._thread is not None and self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def _start_locked(self) -> None:
-        if self._thread is not None or self.closed:
+        if self._runs or self.closed or self._has_started():
             return
-        # Set before it is started: Ctrl-C within start() must not lead to a second one.
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._start = ThreadStart([self._thread])
         with _running_lock:
             _running.add(self)
         try:
-            self._thread.start()
+            self._start.run()
         except RuntimeError as error:
-            self._thread = None
             with _running_lock:
                 _running.discard(self)
             raise DeviceError(
                 self.device,
                 operation=f"starting stream {self.name!r}",
-                reason=f"{error}; close streams that are no longer needed",
+                reason=f"{error}; close streams that are no longer needed, or {ALLOW_MORE}",
             ) from error
+        self._runs = True
+
+    def _has_started(self) -> bool:
+        """Return whether there is a thread, also where Ctrl-C came while it was being started."""
+        return self._start is not None and self._start.has_started()
 
     def _run(self) -> None:
         try:

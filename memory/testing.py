@@ -79,7 +79,8 @@ class Hold:
         self.release()
 
     def __del__(self) -> None:
-        self.release()
+        if hasattr(self, "_latch"):  # else Ctrl-C came while it was made
+            self.release()
 
 
 def hold(stream: Stream, *, limit_s: float = _HOLD_LIMIT_S) -> Hold:

@@ -43,6 +43,7 @@ from prefetch._errors import RingTooLargeError as RingTooLargeError
 from prefetch._errors import SourceError as SourceError
 from prefetch._errors import StaleIteratorError as StaleIteratorError
 from prefetch._errors import StateError as StateError
+from prefetch._errors import ThreadStartError as ThreadStartError
 from prefetch._errors import TooManyBadRecordsError as TooManyBadRecordsError
 from prefetch._errors import UnsupportedSourceError as UnsupportedSourceError
 from prefetch._feed import AsyncFeedIterator as AsyncFeedIterator
@@ -85,6 +86,7 @@ __all__ = [
     "SourceError",
     "StaleIteratorError",
     "StateError",
+    "ThreadStartError",
     "TooManyBadRecordsError",
     "UnsupportedSourceError",
     "kernels_available",

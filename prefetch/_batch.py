@@ -134,15 +134,15 @@ class Batch:
 
         Raises:
             BatchReleasedError: The batch was released.
-            LabelsNotProducedError: The prototxt layer has one top only.
+            LabelsNotProducedError: With ``labels: false``, or a layer with one top.
         """
         if self._data is None:
             raise self._released("label")
         label = self._label
         if label is None:
             raise LabelsNotProducedError(
-                "this feed makes no labels: the layer it was opened from has one top, data only "
-                "(give the layer a second top, or labels: true)"
+                "this feed makes no labels: labels is false, which a network's layer with one top "
+                "stands for; set labels: true, or give the layer a second top"
             )
         if not isinstance(label, Blob):
             label = self._label = Blob.over(label, device=self._device)

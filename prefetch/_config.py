@@ -8,7 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prefetch._config_faults import closest_key, in_file_order, is_within, refusing_no_file
+from prefetch._config_faults import (
+    closest_key,
+    in_file_order,
+    is_within,
+    refusing_no_file,
+    shown,
+)
 from prefetch._config_models import FeedConfig, TransformConfig
 from prefetch._config_values import absolute, plain
 from prefetch._errors import ConfigError, ConfigFault
@@ -44,7 +50,7 @@ def load_config(
     elif isinstance(origin, Mapping):
         name, options = "mapping", plain(origin)
     else:
-        name = os.fspath(origin)
+        name = _name_of_file(origin)
         document = _read_file(Path(name))
         options, lines, faults = document.values, document.lines, list(document.faults)
     given = plain(overrides)
@@ -64,6 +70,17 @@ def load_config(
         if not faults:
             return config
     raise ConfigError(name, in_file_order(faults))
+
+
+def _name_of_file(origin: object) -> str:
+    name = os.fspath(origin) if isinstance(origin, str | os.PathLike) else origin
+    if isinstance(name, str):
+        return name
+    message = (
+        "expected the path of a YAML file, or the options as a mapping or a FeedConfig; "
+        f"found {shown(origin)}"
+    )
+    raise ConfigError("configuration", (ConfigFault("", message),))
 
 
 def _read_file(path: Path) -> YamlDocument:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from prefetch._errors import ConfigFault, ConfigNotFoundError
+from prefetch._errors import ConfigError, ConfigFault, ConfigNotFoundError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pydantic.fields import FieldInfo
 
 _SHOWN_CHARACTERS = 80
 # By the kinds of errors that the models' types and limits can give.
@@ -26,11 +28,12 @@ _EXPECTED = {
     "bool_type": "true or false",
     "finite_number": "a finite number",
     "float_type": "a number",
+    "greater_than": "a number above {gt:g}",
     "greater_than_equal": "{ge} or more",
     "int_type": "an integer",
     "less_than_equal": "{le} or less",
     "model_type": "a mapping of options",
-    "tuple_type": "a list",
+    "tuple_type": "a number, or a list of one a channel",
 }
 _SPELLINGS_OF_BOOLEANS = frozenset({"true", "false", "on", "off", "yes", "no", "y", "n"})
 
@@ -41,9 +44,12 @@ def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
 
     Raises:
         ConfigNotFoundError: The file is not there.
+        ConfigError: It is a folder.
     """
     name = str(path)
     message = f"there is no such file; {cure}"
+    if "\0" not in name and path.is_dir():
+        raise ConfigError(name, (ConfigFault("", f"expected a file, found a folder; {cure}"),))
     if "\0" in name:
         message = f"no path holds a NUL character; {cure}"
         raise ConfigNotFoundError(name.replace("\0", "\\x00"), (ConfigFault("", message),))
@@ -101,9 +107,17 @@ def _shortened(text: str) -> str:
 
 def nearest(word: object, choices: Iterable[str]) -> str | None:
     """Return the choice that a mistyped word most likely stands for, or None."""
+    if not isinstance(word, str):
+        return None
     by_lower = {choice.lower(): choice for choice in choices}
-    found = difflib.get_close_matches(str(word).lower(), by_lower, n=1)
-    return by_lower[found[0]] if found else None
+    begun = [name for name in by_lower if word and name.startswith(f"{word.lower()}_")]
+    found = begun or difflib.get_close_matches(word.lower(), by_lower, n=1)
+    if found:
+        return by_lower[found[0]]
+    # One of the words of a longer name, as crop and croop are of crop_size.
+    by_part = {part: choice for name, choice in by_lower.items() for part in name.split("_")}
+    parts = difflib.get_close_matches(word.lower(), by_part, n=1, cutoff=0.75)
+    return by_part[parts[0]] if parts else None
 
 
 def expected_one_of(value: object, choices: Sequence[str]) -> str:
@@ -128,16 +142,19 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Config
             case "extra_forbidden":
                 message = _unknown(location, model)
             case "missing":
-                field = _model_at(location[:-1], model).model_fields[str(location[-1])]
-                message = f"is missing, and has no default. {field.description}"
+                missing = _model_at(location[:-1], model).model_fields[str(location[-1])]
+                message = f"is missing, and has no default. {missing.description}"
             case "literal_error":
                 message = expected_one_of(value, _choices(location, model))
             case "value_error":
                 message = str(found["ctx"]["error"])
             case kind:
+                field = _field_at(location, model)
                 expected = _EXPECTED.get(kind, kind).format(**found.get("ctx", {}))
+                if field is not None and field.default is None and kind.endswith("_type"):
+                    expected += " or null"
                 message = f"expected {expected}, found {shown(value)}{_cure(kind, value)}"
-        yield ConfigFault(key, message)
+        yield ConfigFault(key, message + _cure_of_null(location, value, model))
 
 
 def _cure(kind: str, value: object) -> str:
@@ -145,11 +162,21 @@ def _cure(kind: str, value: object) -> str:
         return "; write the number without quotes"
     if kind == "int_type" and isinstance(value, float) and value.is_integer():
         return f"; write {int(value)}"
-    if kind == "tuple_type" and isinstance(value, int | float):
-        return f"; write [{value}]"
     if kind == "bool_type" and str(value).lower() in _SPELLINGS_OF_BOOLEANS:
         return "; only true and false, without quotes, are booleans in YAML 1.2"
     return ""
+
+
+def _cure_of_null(location: tuple[str | int, ...], value: object, model: type[BaseModel]) -> str:
+    """Say what to do about a name with nothing behind it, which YAML reads as null."""
+    field = _field_at(location, model)
+    if value is not None or field is None or field.is_required():
+        return ""
+    default = field.default
+    if isinstance(default, BaseModel):
+        return "; leave it out for its default"
+    spelled = default if isinstance(default, str) else shown(default).partition(" (")[0]
+    return f"; leave it out for its default, {spelled}"
 
 
 def _reads_as_number(text: str) -> bool:
@@ -196,6 +223,13 @@ def group_of(annotation: Any) -> type[BaseModel] | None:
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
     return None
+
+
+def _field_at(location: tuple[str | int, ...], model: type[BaseModel]) -> FieldInfo | None:
+    """Return the option at a place; None for a part of one."""
+    if isinstance(location[-1], int):
+        return None
+    return _model_at(location[:-1], model).model_fields.get(str(location[-1]))
 
 
 def _choices(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str, ...]:

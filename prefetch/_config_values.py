@@ -89,6 +89,11 @@ def _device(value: object) -> Any:
             return value
     elif hasattr(value, "alloc_host") and hasattr(value, "make_stream"):
         return value
+    kind, _, number = value.lower().partition(":") if isinstance(value, str) else ("", "", "")
+    if kind in {"gpu", "nvidia", "cuda"}:  # by its spelling alone, gpu is nearest to cpu
+        meant = f"cuda:{number}" if number.isdecimal() else "cuda"
+        choices = ", ".join((*_DEVICES, "cuda:N"))
+        raise ValueError(f"expected one of {choices}; found {shown(value)}; did you mean {meant}?")
     raise ValueError(expected_one_of(value, (*_DEVICES, "cuda:N")))
 
 

@@ -13,6 +13,7 @@ import os
 import stat
 import struct
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -107,7 +108,9 @@ class DatabaseFile:
         self.path = os.path.abspath(path)  # noqa: PTH100 - Path.absolute keeps the ".."
         self.data_path = _data_path(self.path)
         try:
-            self._descriptor = os.open(self.data_path, os.O_RDONLY | os.O_CLOEXEC)
+            # It closes itself when Ctrl-C comes before anybody holds this object.
+            self._file = FileIO(self.data_path)
+            self._descriptor = self._file.fileno()
         except OSError as error:
             raise SourceError(self.path, f"cannot be read: {error.strerror}") from error
         try:
@@ -192,9 +195,8 @@ class DatabaseFile:
 
     def close(self) -> None:
         """Close the descriptor; idempotent."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._descriptor = -1
+        self._file.close()
 
     def _meta(self, offset: int) -> Meta:
         page = self.read(_META.size, offset)

@@ -44,6 +44,19 @@ class Claim:
         self.end: int | None = None
 
 
+class Taken:
+    """What one call of next() has taken, so that it can be put back if the call does not return.
+
+    Attributes:
+        slot: The slot; None so far.
+    """
+
+    __slots__ = ("slot",)
+
+    def __init__(self) -> None:
+        self.slot: Slot | None = None
+
+
 class Delivery:
     """The batches that are ready, and the place of the consumer among them.
 
@@ -59,6 +72,9 @@ class Delivery:
         serving: Serial number of the batch served next.
         epoch: Epoch of the batch served last; after the end of an epoch, the next one.
         num_ready: Batches that stand ready without a fault.
+        batches: Batches taken in all.
+        samples: Samples in them.
+        ready_sum: Batches that stood ready at each of these times, summed up.
     """
 
     def __init__(
@@ -83,6 +99,9 @@ class Delivery:
         self.serving = 0
         self.epoch = order.first_epoch
         self.num_ready = 0
+        self.batches = 0
+        self.samples = 0
+        self.ready_sum = 0
 
     def add(self, slot: Slot) -> None:
         """Take in a complete or failed batch: -> READY."""
@@ -124,8 +143,11 @@ class Delivery:
         while len(ring.slots) < ring.num_leased + self._prefetch:
             ring.grow()
 
-    def take(self) -> Slot | None:
+    def take(self, taken: Taken) -> Slot | None:
         """Take the next batch's slot: READY -> LEASED; None if it is not ready yet.
+
+        Args:
+            taken: Where the slot is noted as well.
 
         Raises:
             Exception: What went wrong in it, as it happened.
@@ -140,10 +162,20 @@ class Delivery:
             )
         if slot.failure is not None:
             raise slot.failure[1]
-        self._pop(self.serving)
         planned = slot.planned
         assert planned is not None
-        self._ring.lease(slot)
+        size, ring = slot.size, self._ring
+        # Nothing is called from here on, so that Ctrl-C comes before all of this or behind it: what
+        # `_pop` does, and the ring's counting, is written out.
+        del self._ready[self.serving]
+        taken.slot = slot
+        slot.state = SlotState.LEASED
+        ring.num_ahead -= 1
+        ring.num_leased += 1
+        self.batches += 1
+        self.samples += size
+        self.ready_sum += self.num_ready
+        self.num_ready -= 1
         slot.leased_as = (planned.epoch, planned.number)
         self.serving += 1
         self.epoch = planned.epoch
@@ -153,6 +185,8 @@ class Delivery:
     def put_back(self, slot: Slot) -> None:
         """Undo the last `take`: LEASED -> READY; the consumer could not be given the batch."""
         self.serving -= 1
+        self.batches -= 1
+        self.samples -= slot.size
         self._ring.unlease(slot)
         self._put(slot)
 

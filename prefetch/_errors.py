@@ -19,8 +19,9 @@
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
       RingTooLargeError (MemoryError)            host or device cannot hold the ring
+      ThreadStartError (RuntimeError)            the system gives no further reader thread
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
-      LabelsNotProducedError (AttributeError)    a layer with one top makes no labels
+      LabelsNotProducedError (AttributeError)    labels are off, or the layer has one top
       StaleIteratorError (RuntimeError)          a newer iterator of the feed has taken over
       EpochsExhaustedError (RuntimeError)        every configured epoch has been served
       FeedClosedError (RuntimeError)             the feed is closed
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from memory._thread_start import ALLOW_MORE
 from prefetch._counted import counted
 
 
@@ -146,7 +148,7 @@ class DatabaseChangedError(SourceError, RuntimeError):
             path,
             f"the database was written to while it was read without a lock: the feed reads "
             f"transaction {snapshot_txn}, the newest is {last_txn}; open it again when the writer "
-            f"has ended, or set lock: true",
+            f"has ended, or with lock: true, which makes writers keep what is read",
         )
 
 
@@ -288,12 +290,32 @@ class RingTooLargeError(PrefetchError, MemoryError):
         )
 
 
+class ThreadStartError(PrefetchError, RuntimeError):
+    """Raised where the system gives no further reader thread; the feed is closed then.
+
+    Attributes:
+        reason: What the system said.
+        number: Which of the readers could not be started, counted from 0.
+        threads: How many there were to be.
+    """
+
+    def __init__(self, reason: str, *, number: int, threads: int) -> None:
+        self.reason = reason
+        self.number = number
+        self.threads = threads
+        fewer = f"set threads below {threads}, or " if threads > 1 else ""
+        super().__init__(
+            f"thread ringfeed-reader-{number} cannot be started, {number + 1} of {threads}: "
+            f"{reason}; {fewer}{ALLOW_MORE}"
+        )
+
+
 class BatchReleasedError(PrefetchError, RuntimeError):
     """Raised by the accessors of a batch after its release()."""
 
 
 class LabelsNotProducedError(PrefetchError, AttributeError):
-    """Raised by ``batch.label`` where the layer has one top only: Caffe makes no labels then."""
+    """Raised by ``batch.label`` with ``labels: false``, or where the layer has one top only."""
 
 
 class StaleIteratorError(PrefetchError, RuntimeError):

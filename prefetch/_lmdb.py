@@ -36,14 +36,12 @@ class SharedEnvironment:
         environment: The environment itself.
         identity: Device and inode of the file.
         owned: Whether it was opened here, and so is closed here.
-        lock_refused: Whether a lock was asked for and the folder cannot be written to.
         num_holds: How many hold it.
     """
 
     environment: lmdb.Environment
     identity: tuple[int, int]
     owned: bool
-    lock_refused: bool = False
     num_holds: int = 0
 
     @property
@@ -66,8 +64,7 @@ def hold_file(
     Args:
         file: The database.
         foreign: The caller's own environment of the file, to be used as it is, never closed.
-        lock: Whether to register as a reader in the lock file. Where the folder cannot be written
-            to, the database is opened without, which is logged.
+        lock: Whether to register as a reader in the lock file.
 
     Raises:
         DatabaseInUseError: The process has the file open otherwise.
@@ -86,7 +83,7 @@ def hold_file(
                 raise DatabaseInUseError(
                     file.path, "is open through another environment than the one passed"
                 )
-            if lock and not (shared.lock_refused or shared.environment.flags()["lock"]):
+            if lock and not shared.environment.flags()["lock"]:
                 raise DatabaseInUseError(
                     file.path,
                     "is open without a lock in this process; open it with one there, "
@@ -154,6 +151,21 @@ def source_error(path: str, error: lmdb.Error) -> SourceError:
     return SourceError(path, f"LMDB cannot read it: {error}")
 
 
+def unlockable(path: str, locked_path: str) -> SourceError:
+    """Return the error for a database that cannot be locked as it was asked for.
+
+    Args:
+        path: Of the database, as the caller named it.
+        locked_path: Of what the lock file lies beside.
+    """
+    folder = locked_path if os.path.isdir(locked_path) else os.path.dirname(locked_path)  # noqa: PTH112, PTH120 - plain strings
+    return SourceError(
+        path,
+        f"lock: true writes a lock file beside the data, and {folder} cannot be written to; make "
+        f"it writable, or set lock: false and leave the database to readers meanwhile",
+    )
+
+
 def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
     path, is_folder = _locked_path(file.data_path) if lock else (file.data_path, False)
     try:
@@ -169,10 +181,7 @@ def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
         )
     except lmdb.Error as error:
         if lock and isinstance(error, lmdb.ReadonlyError):
-            logger.warning("%s: the folder cannot be written to, reading without a lock", path)
-            shared = _open(file, lock=False)
-            shared.lock_refused = True
-            return shared
+            raise unlockable(file.path, path) from error
         if "already open" in str(error):
             raise DatabaseInUseError(
                 file.path,

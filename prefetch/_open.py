@@ -31,6 +31,7 @@ from prefetch._where import device_transform, first_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from prefetch._augment import Augmentation
     from prefetch._config import FeedConfig, TransformConfig
@@ -195,7 +196,7 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             bad_records=BadRecords(
                 skip=config.on_bad_record != "raise",
                 max_bad_records=config.max_bad_records,
-                quarantine=None if config.quarantine is None else Quarantine(config.quarantine),
+                quarantine=_quarantine(config.quarantine, source),
             ),
             device=device,
             device_transform=on_device,
@@ -207,8 +208,9 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             stall_warning_s=config.stall_warning_s,
         )
         _report_memory(assembly)
-        undo.pop_all()
-        return Prefetcher(assembly)
+        prefetcher = Prefetcher(assembly)
+        undo.pop_all()  # last: Ctrl-C before it closes everything, and after it finalizers do
+        return prefetcher
 
 
 def _no_share(order: Order) -> ConfigFault:
@@ -217,6 +219,18 @@ def _no_share(order: Order) -> ConfigFault:
         f"rank {order.rank} of {order.world_size} gets none of the {order.num_records} records "
         f"with policy {order.policy}; use policy pad, or fewer ranks",
     )
+
+
+def _quarantine(path: Path | None, source: RecordSource) -> Quarantine | None:
+    if path is None:
+        return None
+    if path.is_file():
+        reason = f"expected a folder for an LMDB of its own, found the file {path}"
+    elif source.is_at(path):
+        reason = f"{path} is the source itself; name another folder, which will be made"
+    else:
+        return Quarantine(path)
+    raise ConfigError("quarantine", (ConfigFault("quarantine", reason),))
 
 
 def _seed(config: FeedConfig) -> int:

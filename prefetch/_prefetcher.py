@@ -8,8 +8,8 @@ every wait short of a hang:
   take no lock. Whoever makes work while readers are idle puts a wake-up there. A reader declares
   itself idle under the lock, after it has seen that there is no work, so that a wake-up put from
   then on finds it. A wake-up too many costs one look around.
-* The consumer waits on a condition, or on a future of its event loop. Both are told under the
-  lock, after what they wait for has become true.
+* The consumer waits at a gate of its own, without the lock, or on a future of its event loop. Both
+  are told under the lock, after what they wait for has become true.
 * Stopping sets a flag and puts one wake-up a reader. It takes no lock, so that a finalizer can do
   it. The last reader to leave gives back what all of them shared.
 """
@@ -27,8 +27,10 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from prefetch._delivery import Claim, Delivery, hand_over
-from prefetch._errors import BatchesHeldError, FeedClosedError
+from memory._thread_start import ThreadStart
+from prefetch._delivery import Claim, Delivery, Taken, hand_over
+from prefetch._errors import BatchesHeldError, FeedClosedError, ThreadStartError
+from prefetch._news import News
 from prefetch._reader import Reader
 from prefetch._ring import Ring
 from prefetch._rng_states import RngStates
@@ -74,7 +76,7 @@ class Prefetcher:
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._news = threading.Condition(self._lock)
+        self._news = News()
         self._async_waiters: set[asyncio.Future[None]] = set()
         self._ring = Ring(
             assembly.device, assembly.prefetch + 1, transform=assembly.device_transform
@@ -106,17 +108,16 @@ class Prefetcher:
         walks = assembly.source.num_leaf_pages > _PAGES_INDEXED_AT_ONCE
         self._indexed_from_epoch = assembly.order.first_epoch + int(walks)
         self._readers: list[Reader] = []
+        self._reader_start = ThreadStart(())
         self._num_running = 0
         self._stopping = False
         self._cleaned_up = False
         self._failure: BaseException | None = None
+        self._told_of_failure = False
         self._told_of_stall = False
-        self._batches = 0
-        self._samples = 0
         self._waits = 0
         self._wait_s = 0.0
         self._busy_s = 0.0
-        self._ready_sum = 0
         _live.add(self)
 
     # What readers call -------------------------------------------------------------------------
@@ -267,38 +268,43 @@ class Prefetcher:
             Exception: What went wrong in the claim's next batch, as it happened.
         """
         self._start()
+        taken = Taken()
         try:
-            slot = self._wait_for(claim)
-        except BatchesHeldError:
-            gc.collect()  # a reference cycle may be all that holds them
-            slot = self._wait_for(claim)
-        return self._hand_over(slot)
-
-    def _hand_over(self, slot: Slot) -> Batch:
-        """Make the batch of a slot just taken; where that fails, the consumer has not taken it."""
-        try:
+            try:
+                slot = self._wait_for(claim, taken)
+            except BatchesHeldError:
+                gc.collect()  # a reference cycle may be all that holds them
+                slot = self._wait_for(claim, taken)
             return hand_over(slot, self.consumer_stream)
         except BaseException:
-            with self._lock:
-                if slot.planned is not None:  # else Ctrl-C came when the batch was made already
-                    self._batches -= 1
-                    self._samples -= slot.size
-                    self._delivery.put_back(slot)
+            self._put_back(taken)
             raise
 
-    def _wait_for(self, claim: Claim) -> Slot:
+    def _put_back(self, taken: Taken) -> None:
+        """Serve a batch again that the consumer was not given: of an error, or of Ctrl-C."""
+        slot = taken.slot
+        if slot is None or slot.planned is None:
+            return  # nothing was taken, or Ctrl-C came when the batch was made already
         with self._lock:
-            slot = self._poll(claim)
-            if slot is not None:
-                return slot
-            began = self._clock()
-            try:
-                while (slot := self._poll(claim)) is None:
-                    self._wait_and_tell()
-                return slot
-            finally:
-                self._waits += 1
-                self._wait_s += self._clock() - began
+            self._delivery.put_back(slot)
+
+    def _wait_for(self, claim: Claim, taken: Taken) -> Slot:
+        began: float | None = None
+        try:
+            while True:
+                with self._lock:
+                    slot = self._poll(claim, taken)
+                    if slot is not None:
+                        return slot
+                    gate = self._news.gate()
+                if began is None:
+                    began = self._clock()
+                self._wait_and_tell(gate)
+        finally:
+            if began is not None:
+                with self._lock:
+                    self._waits += 1
+                    self._wait_s += self._clock() - began
 
     async def take_async(self, claim: Claim) -> Batch:
         """Return the claim's next batch without blocking the event loop; raises as `take`.
@@ -306,18 +312,23 @@ class Prefetcher:
         A wait that is cancelled takes no batch.
         """
         self._start()
+        taken = Taken()
         try:
-            slot = await self._wait_for_async(claim)
-        except BatchesHeldError:
-            gc.collect()
-            slot = await self._wait_for_async(claim)
-        return self._hand_over(slot)
+            try:
+                slot = await self._wait_for_async(claim, taken)
+            except BatchesHeldError:
+                gc.collect()
+                slot = await self._wait_for_async(claim, taken)
+            return hand_over(slot, self.consumer_stream)
+        except BaseException:
+            self._put_back(taken)
+            raise
 
-    async def _wait_for_async(self, claim: Claim) -> Slot:
+    async def _wait_for_async(self, claim: Claim, taken: Taken) -> Slot:
         began: float | None = None
         while True:
             with self._lock:
-                slot = self._poll(claim)
+                slot = self._poll(claim, taken)
                 if slot is not None:
                     if began is not None:
                         self._waits += 1
@@ -341,19 +352,15 @@ class Prefetcher:
             with self._lock:
                 self._async_waiters.discard(waiter)
 
-    def _wait_and_tell(self) -> None:
+    def _wait_and_tell(self, gate: threading.Lock) -> None:
         """Wait for news; log, once, what everybody is doing if there is none for too long."""
-        if self._told_of_stall or self.assembly.stall_warning_s is None:
-            self._news.wait()
+        limit_s = None if self._told_of_stall else self.assembly.stall_warning_s
+        if self._news.wait(gate, limit_s):
             return
-        if not self._news.wait(self.assembly.stall_warning_s):
+        with self._lock:
             self._told_of_stall = True
             report = self._stall_report()
-            self._lock.release()  # a log handler may do anything
-            try:
-                logger.warning("%s", report)
-            finally:
-                self._lock.acquire()
+        logger.warning("%s", report)  # without the lock: a handler may do anything
 
     def _stall_report(self) -> str:
         """Say what every reader and slot is doing; with the lock."""
@@ -363,24 +370,24 @@ class Prefetcher:
         lines += [repr(slot) for slot in self._ring.slots]
         return "\n  ".join(lines)
 
-    def _poll(self, claim: Claim) -> Slot | None:
+    def _poll(self, claim: Claim, taken: Taken) -> Slot | None:
         """Take the claim's next slot, None if it is not ready; with the lock, never waits."""
         if self._stopping and not claim.ended:
             raise FeedClosedError("the feed is closed; open another one")
         self._delivery.claim(claim)
         self._collect()
-        num_ready = self._delivery.num_ready
         try:
             self._delivery.make_room()
-            slot = self._delivery.take()
+            slot = self._delivery.take(taken)
         finally:
             # For the slots just collected, also if there is no room; and one batch fewer is ahead.
             self._schedule.wake_idle()
-        if slot is not None:
-            self._batches += 1
-            self._samples += slot.size
-            self._ready_sum += num_ready
-        elif self._failure is not None and not self._schedule.is_coming(self._delivery.serving):
+        if (
+            slot is None
+            and self._failure is not None
+            and not self._schedule.is_coming(self._delivery.serving)
+        ):
+            self._told_of_failure = True
             raise self._failure
         return slot
 
@@ -438,10 +445,13 @@ class Prefetcher:
                     Reader(self, number, clock=self._clock)
                     for number in range(self.assembly.num_threads)
                 ]
-            for reader in self._readers:
-                reader.start()
-        except BaseException:
+                self._reader_start = ThreadStart(self._readers)
+            self._reader_start.run()
+        except BaseException as error:
             self.close()
+            num_started, threads = self._reader_start.num_started, self.assembly.num_threads
+            if isinstance(error, RuntimeError) and num_started < threads:
+                raise ThreadStartError(str(error), number=num_started, threads=threads) from error
             raise
 
     def request_stop(self) -> None:
@@ -472,8 +482,8 @@ class Prefetcher:
         self.request_stop()
         with self._lock:
             self._notify()
+        self._reader_start.settle()  # Ctrl-C may have come while they were started
         for reader in self._readers:
-            # One without an identity was not started, or will find the feed closed as it begins.
             if reader.ident is not None and reader is not threading.current_thread():
                 reader.join()
         self._clean_up()
@@ -502,6 +512,11 @@ class Prefetcher:
             self._schedule.abandon()
             self._delivery.abandon()
             self._ring.close()
+            untold = None if self._told_of_failure else self._failure or self._ring.failure
+        if untold is not None:
+            # Not raised: the batches that were served are right, and close() may run in an
+            # exception's wake, or in a finalizer.
+            logger.error("the feed was closed after a failure that no next() has told: %s", untold)
         self.assembly.source.close()
         self.assembly.bad_records.close()
         if self.assembly.owns_device:
@@ -515,11 +530,11 @@ class Prefetcher:
             self._collect()
             self._schedule.wake_idle()
             return FeedStats(
-                batches=self._batches,
-                samples=self._samples,
+                batches=self._delivery.batches,
+                samples=self._delivery.samples,
                 wait_s=self._wait_s,
                 waits=self._waits,
-                mean_ready=self._ready_sum / max(self._batches, 1),
+                mean_ready=self._delivery.ready_sum / max(self._delivery.batches, 1),
                 busy_s=self._busy_s,
                 threads=self.assembly.num_threads,
                 prefetch=self.assembly.prefetch,

@@ -31,7 +31,7 @@ from prefetch._errors import (
     SourceError,
     UnsupportedSourceError,
 )
-from prefetch._lmdb import hold_file, release, source_error
+from prefetch._lmdb import hold_file, release, source_error, unlockable
 from prefetch._pages import TreePages
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class Snapshot:
         source: The database's folder, its data file, or an environment that the caller has open
             and keeps open for as long as anything reads it.
         lock: Whether to register as a reader in the lock file, which pins the snapshot's pages.
-            Where the folder cannot be written to, the database is read without, which is logged.
 
     Attributes:
         path: Absolute path of the database, as the caller named it.
@@ -77,6 +76,8 @@ class Snapshot:
             undo.callback(self._transaction.abort)
             # Only a transaction that registered itself makes the table of readers count one.
             self._is_pinned = self.shared.environment.info()["num_readers"] > 0
+            if lock and not self._is_pinned:  # so LMDB goes on where the file system is read-only
+                raise unlockable(self.path, self.file.data_path)
             try:
                 _check_kind(self.file, self.meta)
             except CorruptDatabaseError:

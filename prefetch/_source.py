@@ -26,6 +26,7 @@ from prefetch._snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from prefetch._database import IndexProgress
 
@@ -53,10 +54,10 @@ class RecordSource:
     """
 
     def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
-        self._closed = False
         self._databases = databases
         self._sequence = sequence
         self.num_records = sequence.num_records
+        self._closed = False
 
     @classmethod
     def open(
@@ -91,8 +92,9 @@ class RecordSource:
                 undo.callback(database.close)
                 databases.append(database)
             sequence = _part(databases, subset or (None, None))
-            undo.pop_all()
-        return cls(databases, sequence)
+            opened = cls(databases, sequence)
+            undo.pop_all()  # last: Ctrl-C before it closes them, and after it the finalizer does
+        return opened
 
     def walker(self) -> Walker:
         """Return a walker, for successive records; one call at a time."""
@@ -119,6 +121,15 @@ class RecordSource:
         for database in self._databases:
             database.index()
         return all(database.is_mapped for database in self._databases)
+
+    def is_at(self, folder: Path) -> bool:
+        """Return whether one of the databases is the one in a folder, by whatever path."""
+        try:
+            status = (folder / "data.mdb").stat()
+        except OSError:
+            return False
+        identity = (status.st_dev, status.st_ino)
+        return any(database.snapshot.file.identity == identity for database in self._databases)
 
     def describe(self, record: int) -> tuple[str, int, bytes | None]:
         """Return a record's database, its place there, and its key where an index knows it.
@@ -161,7 +172,8 @@ class RecordSource:
         return f"<RecordSource of {self.num_records} records, {state}in {paths}>"
 
     def __del__(self) -> None:
-        if not self._closed:
+        # Where there is no attribute yet, Ctrl-C came while it was made.
+        if not getattr(self, "_closed", True):
             text = f"{self!r} was never closed"
             self.close()
             warnings.warn(text, ResourceWarning, source=self, stacklevel=1)

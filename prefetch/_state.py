@@ -77,7 +77,11 @@ class Identity:
     @classmethod
     def of(cls, config: FeedConfig, source: RecordSource, transform: Transform) -> Identity:
         """Return the identity of a feed; reads its first record."""
-        options = dict(_flat(config.model_dump()))
+        from prefetch._config_values import plain  # noqa: PLC0415 - pydantic is slow to import
+
+        # Not by model_dump(): pydantic turns Ctrl-C in one of its serializers into an error of its
+        # own, or into the next alternative of a union.
+        options = dict(_flat(plain(config)))
         for name in _FREE:
             options.pop(name, None)
         mean = transform.mean_image

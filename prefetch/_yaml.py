@@ -8,6 +8,7 @@ one, so that every such fault of a file is reported, not the first alone.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from prefetch._errors import ConfigError, ConfigFault
 from prefetch._input_file import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
 _MAX_DEPTH = 20
@@ -61,7 +62,9 @@ def read_yaml(path: Path) -> YamlDocument:
         OSError: The file cannot be read.
     """
     try:
-        return _Reader(read_text(path, encoding="utf-8")).document()
+        # Closed here and not by a finalizer, which would swallow Ctrl-C.
+        with closing(_Reader(read_text(path, encoding="utf-8"))) as reader:
+            return reader.document()
     except _UnreadableError as error:
         line, message = error.line, str(error)
     except UnicodeDecodeError as error:
@@ -98,10 +101,14 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         yaml = YAML(typ="safe", pure=True)
-        self._events: Iterator[Event] = iter(yaml.parse(text))
+        self._events: Generator[Event, None, None] = yaml.parse(text)
         self._resolver = yaml.resolver
         self._lines: dict[str, int] = {}
         self._faults: list[ConfigFault] = []
+
+    def close(self) -> None:
+        """End the parsing."""
+        self._events.close()
 
     def document(self) -> YamlDocument:
         next(self._events)  # the start of the stream

@@ -27,5 +27,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
 
         return run(arguments)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # while the commands were imported, or as the last one ended
         return 130

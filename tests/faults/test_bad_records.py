@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import cv2
+import lmdb
 import numpy as np
 import pytest
 
@@ -17,9 +19,20 @@ if TYPE_CHECKING:
 
 
 def _with_bad(
-    folder: Path, bad: dict[int, bytes], *, num_records: int = 12, shape: Any = (3, 8, 8)
+    folder: Path,
+    bad: dict[int, bytes],
+    *,
+    num_records: int = 12,
+    shape: Any = (3, 8, 8),
+    good: str = "raw",
 ) -> Path:
     records = dict(enumerate(fingerprinted_images(num_records, shape)))
+    if good == "png":
+        for index, (key, value) in records.items():
+            image = np.full((*shape[1:], shape[0]), index, np.uint8)
+            datum = Datum(data=_file(".png", image), encoded=True)
+            datum.label = Datum.FromString(value).label
+            records[index] = (key, datum.SerializeToString())
     for index, value in bad.items():
         records[index] = (records[index][0], value)
     return write_database(folder, records.values())
@@ -29,14 +42,35 @@ def _image(height: int, width: int, channels: int = 3) -> np.ndarray[Any, np.dty
     return np.random.default_rng(7).integers(0, 256, (height, width, channels), dtype=np.uint8)
 
 
+def _file(extension: str, image: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    return bytes(cv2.imencode(extension, image)[1].tobytes())
+
+
 def _encoded(extension: str, image: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
-    data = cv2.imencode(extension, image)[1].tobytes()
-    return Datum(data=data, encoded=True, label=1).SerializeToString()
+    return Datum(data=_file(extension, image), encoded=True, label=1).SerializeToString()
 
 
 def _cut_jpeg(part: float) -> bytes:
     data = cv2.imencode(".jpg", _image(64, 64))[1].tobytes()
     return Datum(data=data[: int(len(data) * part)], encoded=True).SerializeToString()
+
+
+def _damaged_jpeg() -> bytes:
+    data = bytearray(_file(".jpg", _image(64, 64)))
+    data[len(data) // 2 : len(data) // 2 + 2] = b"\xff\xd5"  # a restart marker where none is due
+    return Datum(data=bytes(data), encoded=True).SerializeToString()
+
+
+def _huge_png() -> bytes:
+    data = bytearray(_file(".png", _image(8, 8)))
+    data[16:24] = bytes.fromhex("7fffffff7fffffff")  # width and height in its header
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4)
+    return Datum(data=bytes(data), encoded=True).SerializeToString()
+
+
+def _png_in_pieces() -> bytes:
+    data = _file(".png", _image(8, 8))
+    return Datum(data=data[: len(data) // 2], encoded=True).SerializeToString()
 
 
 GARBAGE = {
@@ -56,6 +90,12 @@ GARBAGE = {
     "another size": encode_image(np.zeros((3, 9, 8), np.uint8), label=1),
     "jpeg cut at half": _cut_jpeg(0.5),
     "jpeg cut at nine tenths": _cut_jpeg(0.9),
+    "jpeg damaged in its scan": _damaged_jpeg(),
+    "png cut at half": _png_in_pieces(),
+    "png of 2^31 x 2^31": _huge_png(),
+    "HWC under a CHW header": Datum(
+        channels=8, height=8, width=3, data=b"x" * 192
+    ).SerializeToString(),
     "16-bit image": Datum(
         data=cv2.imencode(".png", np.zeros((8, 8, 3), np.uint16))[1].tobytes(), encoded=True
     ).SerializeToString(),
@@ -63,11 +103,12 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("good", ["raw", "png"])
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_a_bad_record_is_an_error_at_its_batch_that_names_it(
-    tmp_path: Path, kind: str, threads: int
+    tmp_path: Path, kind: str, good: str, threads: int
 ) -> None:
-    source = _with_bad(tmp_path / "db", {5: GARBAGE[kind]})
+    source = _with_bad(tmp_path / "db", {5: GARBAGE[kind]}, good=good)
     feed = prefetch.open({"source": source, "batch_size": 2, "threads": threads})
     iterator = iter(feed)
     assert next(iterator).label.numpy().tolist() == [0, 1]
@@ -85,13 +126,30 @@ def test_a_bad_record_is_an_error_at_its_batch_that_names_it(
         next(iterator)
 
 
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("good", ["raw", "png"])
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_quarantine_keeps_the_bytes_of_a_bad_record_and_serves_the_next(
+    tmp_path: Path, kind: str, good: str, threads: int
+) -> None:
+    source = _with_bad(tmp_path / "db", {5: GARBAGE[kind]}, good=good)
+    aside = tmp_path / "aside"
+    options = {"source": source, "on_bad_record": "quarantine", "quarantine": aside}
+    with prefetch.open(options, batch_size=4, threads=threads) as feed:
+        indices = [index for batch in feed for index in batch.indices.tolist()]
+    assert indices == [0, 1, 2, 3, 4, 6, 6, 7, 8, 9, 10, 11]
+    with lmdb.open(str(aside), readonly=True, lock=False) as environment, environment.begin() as t:
+        assert dict(t.cursor()) == {b"00000005": GARBAGE[kind]}
+
+
 @pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("good", ["raw", "png"])
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_skip_puts_the_next_good_record_in_a_bad_ones_place(
-    tmp_path: Path, kind: str, threads: int
+    tmp_path: Path, kind: str, good: str, threads: int
 ) -> None:
     bad = dict.fromkeys((3, 7, 9, 11), GARBAGE[kind])
-    source = _with_bad(tmp_path / "db", bad)
+    source = _with_bad(tmp_path / "db", bad, good=good)
     with prefetch.open(
         {"source": source, "batch_size": 4, "threads": threads, "on_bad_record": "skip"}
     ) as feed:

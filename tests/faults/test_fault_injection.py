@@ -8,23 +8,29 @@ timeout); no thread, file, host byte or device byte is left; and a new feed work
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import lmdb
+import numpy as np
 import pytest
 
 import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
 from memory.testing import FailingDevice, hold, live_buffers
+from prefetch._decode import ImageDecoder
 from prefetch._mapping import Mapping
 from prefetch._records import RecordReader, Walker
 from prefetch._transform import RecordTransformer
+from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import ModuleType
 
     from prefetch._mapped_records import MappedRecords
 
@@ -183,7 +189,7 @@ class _Nth:
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
-        owner: type,
+        owner: type | ModuleType,
         name: str,
         *,
         number: int,
@@ -251,6 +257,55 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     assert expected == (sorted(together) if "shuffle" in more else together)
 
 
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same records as PNGs."""
+    records = []
+    for index, (key, _) in enumerate(fingerprinted_images(NUM_RECORDS)):
+        image = np.full((8, 8, 3), index, np.uint8)
+        png = cv2.imencode(".png", image)[1].tobytes()
+        datum = Datum(data=png, encoded=True, label=index)
+        records.append((key, datum.SerializeToString()))
+    return write_database(tmp_path_factory.mktemp("encoded") / "db", records)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("number", [1, 6, 23])
+@pytest.mark.parametrize("effect", ["decode", "pread"])
+def test_the_nth_image_or_page_that_fails_is_the_consumers_error_behind_the_batches_before(
+    encoded: Path, effect: str, number: int, threads: int
+) -> None:
+    options = _options(encoded, threads, epochs=1)
+    error = OSError(5, "Input/output error, on command")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", -1)  # walk the first epoch
+        feed = prefetch.open(options)
+        if effect == "decode":
+            nth = _Nth(patch, ImageDecoder, "decode", number=number, error=error)
+        else:
+            nth = _Nth(patch, os, "pread", number=number, error=error)
+        taken, told = _take_all(feed)
+        state = feed.state_dict()
+        feed.close()
+        del feed
+    assert taken == list(range(len(taken)))
+    if nth.calls < number:
+        assert (effect, told, len(taken)) == ("pread", None, NUM_RECORDS)
+        return
+    if effect == "decode":
+        assert told is error
+        # The first record of a batch may be decoded once more, for the batch's shape.
+        assert len(taken) < number + 4 * (threads > 1)
+    else:
+        assert isinstance(told, prefetch.SourceError)
+        assert "cannot be read: Input/output error, on command" in str(told)
+    with prefetch.open(options) as sound:
+        sound.load_state_dict(state)
+        rest, none = _take_all(sound)
+    assert none is None
+    assert list(range(NUM_RECORDS)) == taken + rest
+
+
 @pytest.mark.parametrize("number", range(1, 13))
 def test_a_device_that_fails_as_a_slot_comes_back_is_an_error_of_next_and_never_of_stats(
     source: Path, number: int
@@ -274,6 +329,24 @@ def test_a_device_that_fails_as_a_slot_comes_back_is_an_error_of_next_and_never_
         feed.stats()
         assert device.num_failures == 1
         del caught, feed
+
+
+@pytest.mark.parametrize("number", range(1, 30))
+def test_a_device_that_fails_behind_the_last_batch_is_told_by_the_log_and_never_twice(
+    source: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FailingDevice(open_device("simulated"), fail={"record": number}) as device:
+        feed = prefetch.open(_options(source, 1, epochs=1), device=device)
+        taken, error = _take_all(feed)
+        feed.close()
+        told = [record for record in caplog.records if record.name == "prefetch"]
+        assert len(told) + (error is not None) == device.num_failures
+        for record in told:
+            assert taken == list(range(NUM_RECORDS))
+            assert record.levelname == "ERROR"
+            assert "no next() has told" in record.getMessage()
+            assert f"call {number} fails on command" in record.getMessage()
+        del feed, error
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -359,12 +432,17 @@ def test_the_nth_thread_that_cannot_start_is_an_error(
     if nth.calls < number:
         assert (taken, told) == (list(range(NUM_RECORDS)), None)
         return
-    if told is not error:  # a stream's
+    assert told is not None
+    assert str(error) in str(told)
+    assert "ulimit -u" in str(told)
+    if type(told) is not prefetch.ThreadStartError:  # a stream's
         assert device == "simulated"
         assert type(told) is DeviceError
-        assert str(error) in str(told)
     else:
         assert taken == []
+        assert (told.reason, told.threads) == (str(error), threads)
+        # The threads of streams that readers start come in between.
+        assert told.number == number - 1 if device == "cpu" else told.number < number
     with prefetch.open(options) as sound:
         sound.load_state_dict(state)
         rest, none = _take_all(sound)

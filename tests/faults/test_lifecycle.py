@@ -5,6 +5,7 @@ What can only be seen from outside runs in a process of its own, with a deadline
 
 from __future__ import annotations
 
+import ast
 import copy
 import gc
 import os
@@ -20,6 +21,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import prefetch
+from memory._thread_start import ThreadStart
+from prefetch._schedule import Schedule
+from prefetch._slot import Slot
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -186,6 +190,38 @@ def test_a_thread_that_cannot_start_is_an_error_and_not_a_hang(
     assert _threads() == []
 
 
+def test_a_limit_of_address_space_that_allows_no_more_threads_is_told_with_the_cure(
+    source: Path,
+) -> None:
+    printed = _run(
+        """
+        import resource, time
+        prefetch.open({"source": SOURCE}).close()  # whatever is imported at its first use
+        feed = prefetch.open({"source": SOURCE, "threads": 64})
+        with open("/proc/self/statm") as statm:
+            used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        stack_bytes = resource.getrlimit(resource.RLIMIT_STACK)[0]
+        assert 0 < stack_bytes < 1 << 30
+        resource.setrlimit(resource.RLIMIT_AS, (used_bytes + 20 * stack_bytes, limits[1]))
+        try:
+            next(iter(feed))
+        except prefetch.ThreadStartError as error:
+            print(error)
+            print(feed.closed, error.threads, 0 < error.number < 64)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        assert not [t for t in threading.enumerate() if "ringfeed" in t.name]
+        with prefetch.open({"source": SOURCE, "threads": 2}) as feed:
+            print(sum(len(batch) for batch in feed))
+        """,
+        source,
+    )
+    error, facts, total = printed.splitlines()
+    assert "cannot be started" in error
+    assert "set threads below 64, or allow the process more threads (ulimit -u)" in error
+    assert (facts, total) == ("True 64 True", "200")
+
+
 def test_exit_without_close_neither_hangs_nor_complains(source: Path) -> None:
     _run(
         """
@@ -250,6 +286,127 @@ while True:
         process.kill()
     assert process.returncode == -signal.SIGINT, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_ctrl_c_in_next_ends_the_program_while_every_reader_is_in_the_middle_of_a_read(
+    source: Path, device: str
+) -> None:
+    code = f"""
+import prefetch, threading
+from prefetch._transform import RecordTransformer
+fill, is_slow = RecordTransformer.fill, threading.Event()
+def slowly(*arguments):
+    if is_slow.is_set():
+        print("reading", flush=True)
+        threading.Event().wait(1)  # close() waits for the read in progress
+    return fill(*arguments)
+RecordTransformer.fill = slowly
+options = {{"source": {str(source)!r}, "batch_size": 8, "threads": 2, "device": {device!r}}}
+with prefetch.open(options) as feed:
+    iterator = iter(feed)
+    next(iterator).release()
+    is_slow.set()
+    while True:
+        next(iterator).release()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reading\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == -signal.SIGINT, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert errors.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Schedule, "wake_idle"), (Slot, "forget")], ids=["taken", "made"]
+)
+def test_ctrl_c_in_next_behind_the_taking_of_a_batch_does_not_lose_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, device: str
+) -> None:
+    """What is saved then, says what the loop has got; and the loop may go on."""
+    with prefetch.open({"source": source, "batch_size": 8, "threads": 1}, device=device) as feed:
+        iterator = iter(feed)
+        assert next(iterator).number == 0
+        interrupted = False
+        real = getattr(owner, name)
+
+        def interrupt(self: object) -> object:
+            nonlocal interrupted
+            is_mine = threading.get_ident() == threading.main_thread().ident
+            if is_mine and not interrupted and feed._prefetcher._delivery.serving == 2:
+                interrupted = True
+                raise KeyboardInterrupt
+            return real(self)
+
+        monkeypatch.setattr(owner, name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        assert interrupted
+        assert feed.state_dict()["served"] == 8
+        assert (feed.stats().batches, feed.stats().samples) == (1, 8)
+        assert next(iterator).number == 1
+        assert feed.state_dict()["served"] == 16
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_closing_from_another_thread_while_readers_read_and_the_loop_runs(
+    source: Path, device: str
+) -> None:
+    """Again and again, at any moment; the loop is told, and nothing of it is left."""
+
+    def loop(feed: prefetch.Feed) -> None:
+        while True:
+            for batch in feed:
+                assert len(batch) == 8
+                batch.release()
+
+    for wait_s in (0, 0.0005, 0.001, 0.002, 0.004):
+        for _ in range(8):
+            feed = prefetch.open({"source": source, "batch_size": 8, "threads": 3}, device=device)
+            closer = threading.Timer(wait_s, feed.close)
+            closer.start()
+            with pytest.raises(prefetch.FeedClosedError):
+                loop(feed)
+            closer.join(timeout=DEADLINE_S)
+            assert not closer.is_alive()
+            assert _threads() == []
+
+
+def test_a_task_cancelled_in_the_middle_of_async_for_leaves_nothing(source: Path) -> None:
+    output = _run(
+        """
+        import asyncio
+        async def loop(feed):
+            while True:
+                async for batch in feed:
+                    batch.release()
+        async def main():
+            files = len(os.listdir("/proc/self/fd"))
+            for wait_s in (0, 0.001, 0.003, 0.01):
+                with prefetch.open({"source": SOURCE, "batch_size": 8, "threads": 2}) as feed:
+                    task = asyncio.create_task(loop(feed))
+                    await asyncio.sleep(wait_s)
+                    task.cancel()
+                    try:
+                        await task
+                    except asyncio.CancelledError:
+                        pass
+                    taken = feed.stats().batches
+                    batch = await anext(aiter(feed))  # the feed is as good as before
+                    assert feed.stats().batches == taken + 1
+            print(len(os.listdir("/proc/self/fd")) - files)
+            print([t.name for t in threading.enumerate() if "ringfeed" in t.name])
+        asyncio.run(main())
+        """,
+        source,
+    )
+    assert output == "0\n[]\n"
 
 
 def test_a_fork_with_an_open_feed_is_an_error_in_the_child_and_harmless_in_the_parent(
@@ -332,61 +489,105 @@ def test_a_feed_refuses_to_be_copied_and_lives_on(
 
 @pytest.mark.parametrize("starts_before", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
-    source: Path, monkeypatch: pytest.MonkeyPatch, device: str, number: int, *, starts_before: bool
+def test_ctrl_c_while_the_readers_start_leaves_none_behind(
+    source: Path, monkeypatch: pytest.MonkeyPatch, device: str, *, starts_before: bool
 ) -> None:
-    """It may come before there is a thread, or when there is one that waits for work already."""
-    start = threading.Thread.start
-    calls = 0
-
-    def interrupted(thread: threading.Thread) -> None:
-        nonlocal calls
-        if threading.current_thread() is not threading.main_thread():
-            start(thread)  # a reader starts its stream's
-            return
-        calls += 1
-        if calls == number and not starts_before:
-            raise KeyboardInterrupt
-        start(thread)
-        if calls == number:
-            while feed._prefetcher._schedule.num_idle < number:
-                time.sleep(0.001)  # until the ring is full
-            raise KeyboardInterrupt
-
+    """It may come before there are any, or when they wait for work already."""
     feed = prefetch.open({"source": source, "threads": 3}, device=device)
+    run = ThreadStart.run
+
+    def interrupted(start: ThreadStart) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            run(start)  # a reader starts its stream's
+            return
+        if starts_before:
+            run(start)
+            while feed._prefetcher._schedule.num_idle < 3:
+                time.sleep(0.001)  # until the ring is full
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", interrupted)
+        patch.setattr(ThreadStart, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(iter(feed))
     assert feed.closed
-    feed.close()
-    deadline = time.monotonic() + DEADLINE_S
-    while _threads() and time.monotonic() < deadline:
-        time.sleep(0.001)  # one that began after the feed was closed ends by itself
     assert _threads() == []
     with prefetch.open({"source": source, "threads": 3}, device=device) as other:
         assert sum(len(batch) for batch in other) == 200
 
 
-def test_ctrl_c_at_any_moment_of_opening_hangs_nothing(source: Path) -> None:
+@pytest.mark.parametrize("step", ["_start_new_thread", "_active_limbo_lock", "Event"])
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_no_signal_comes_in_between_the_steps_of_a_threads_start(
+    source: Path, monkeypatch: pytest.MonkeyPatch, device: str, step: str
+) -> None:
+    """Each of them raises in the main thread, as Ctrl-C there would."""
+    real = getattr(threading, step)
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> object:
+            _interrupt_main_thread()
+            return getattr(real, name)
+
+        def __call__(self, *args: object) -> object:
+            if step != "Event":  # each thread makes one, and waits for it as it starts
+                _interrupt_main_thread()
+                return real(*args)
+            return _Event()
+
+        def __enter__(self) -> object:
+            _interrupt_main_thread()
+            return real.__enter__()
+
+        def __exit__(self, *args: object) -> None:
+            real.__exit__(*args)
+
+    class _Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            _interrupt_main_thread()
+            return super().wait(timeout)
+
+    with prefetch.open({"source": source, "threads": 2}, device=device) as feed:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, step, Interrupted())
+            batch = next(iter(feed))
+        assert len(batch) == 64
+
+
+def _interrupt_main_thread() -> None:
+    if threading.get_ident() == threading.main_thread().ident:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("given", ["mapping", "file"])
+def test_ctrl_c_at_any_moment_of_opening_comes_out_and_hangs_nothing(
+    source: Path, given: str
+) -> None:
+    """As itself: a library that calls Python may turn it into an error of its own."""
+    (source / "feed.yaml").write_text("source: .\ntransform:\n  scale: 0.5\n")
     printed = _run(
-        """
-        import random, signal
+        f"""
+        import collections, random, signal
         signal.signal(signal.SIGALRM, signal.default_int_handler)
+        sys.unraisablehook = lambda _: None  # of a finalizer, it is printed and no more
         draw = random.Random(5)
-        interrupted = 0
+        came_out = collections.Counter()
+        config = {{"source": SOURCE}} if {given == "mapping"} else SOURCE + "/feed.yaml"
         for _ in range(1500):
             try:
                 signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-5, 2e-3))
-                prefetch.open({"source": SOURCE}).close()
+                prefetch.open(config).close()
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            except BaseException:
-                interrupted += 1
+            except BaseException as error:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-        os.write(1, f"{interrupted} interrupted".encode())
-        os._exit(0)  # what was interrupted in a finalizer warns, and is no part of this
+                came_out[type(error).__name__] += 1
+        os.write(1, f"{{len(os.listdir('/proc/self/fd'))}} {{dict(came_out)}}".encode())
+        os._exit(0)
         """,
         source,
     )
-    assert int(printed.partition(" interrupted")[0].split()[-1]) > 100
+    num_files, _, came_out = printed.partition(" ")
+    counts = ast.literal_eval(came_out)
+    assert list(counts) == ["KeyboardInterrupt"]
+    assert counts["KeyboardInterrupt"] > 100
+    assert int(num_files) < 20

@@ -71,7 +71,8 @@ def test_two_sources_with_the_same_keys_lose_nothing(tmp_path: Path) -> None:
 
 def test_a_quarantine_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     source = _source(tmp_path / "db", {1: b"\xff"})
-    (tmp_path / "aside").write_bytes(b"a file is in the way")
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "data.mdb").write_bytes(b"another program's file" * 100)
     with (
         prefetch.open(_options(source, tmp_path / "aside")) as feed,
         pytest.raises(prefetch.QuarantineError, match=str(tmp_path / "aside")),
@@ -107,3 +108,17 @@ def test_a_relative_quarantine_lies_beside_the_configuration(tmp_path: Path) -> 
 def test_a_quarantine_and_its_policy_go_together(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(prefetch.ConfigError, match="quarantine"):
         prefetch.open({"source": tmp_path, **options})
+
+
+def test_a_quarantine_that_is_the_source_itself_is_refused_by_whatever_path(
+    tmp_path: Path,
+) -> None:
+    source = _source(tmp_path / "db", {3: b"\xff"})
+    before = _stored(source)
+    (tmp_path / "link").symlink_to(source)
+    for quarantine in (source, tmp_path / "link"):
+        with pytest.raises(prefetch.ConfigError, match="is the source itself; name another folder"):
+            prefetch.open(_options(source, quarantine))
+    with pytest.raises(prefetch.ConfigError, match=r"found the file .*data\.mdb"):
+        prefetch.open(_options(source, source / "data.mdb"))
+    assert _stored(source) == before

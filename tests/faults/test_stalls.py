@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
                 "batch_size": 4,
                 "prefetch": 1,
                 "threads": 2,
-                "stall_warning_s": 0.05,
+                "stall_warning_s": 0.5,
             },
             device=device,
         ) as feed,
@@ -39,8 +40,11 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
         with hold(stream) as held:
             for _ in range(2):
                 next(iterator).release()  # the consumer's stream may still read both slots
-            threading.Timer(0.3, held.release).start()
+            on_report = logging.Handler()
+            on_report.emit = lambda _: held.release()  # type: ignore[assignment,method-assign]
+            logging.getLogger("prefetch").addHandler(on_report)
             assert next(iterator).number == 2
+            logging.getLogger("prefetch").removeHandler(on_report)
         for batch in iterator:
             batch.release()
     stalls = [record.message for record in caplog.records if "has waited" in record.message]
@@ -50,3 +54,26 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
     assert "<Slot 1 draining>" in stalls[0]
     stream.close()
     device.close()
+
+
+def test_a_limit_longer_than_any_clock_counts_is_none(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(40))
+    with prefetch.open({"source": source, "batch_size": 4, "stall_warning_s": 1e300}) as feed:
+        assert [batch.number for batch in feed] == list(range(10))
+
+
+def test_no_lock_is_let_go_of_and_taken_again_in_a_wait_that_ctrl_c_may_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a condition does: between the two, the lock around the wait is not the waiter's."""
+
+    def interrupted(condition: threading.Condition, _state: object) -> None:
+        if threading.get_ident() == threading.main_thread().ident:
+            raise KeyboardInterrupt
+        condition.acquire()
+
+    source = write_database(tmp_path / "db", fingerprinted_images(400))
+    monkeypatch.setattr(threading.Condition, "_acquire_restore", interrupted)
+    with prefetch.open({"source": source, "batch_size": 100, "prefetch": 1}) as feed:
+        assert sum(len(batch) for batch in feed) == 400
+        assert feed.stats().waits > 0

@@ -375,8 +375,12 @@ class TestEvents:
         called: list[int] = []
         again = threading.Event()
         event = stream.record()
-        event.notify(lambda: called.append(1))
-        event.notify(again.set)
+
+        def note() -> None:
+            called.append(1)
+            again.set()  # here, since another callback may be called on another thread, and before
+
+        event.notify(note)
         event.synchronize()
         assert again.wait(10)
         event.notify(lambda: called.append(2))  # at once, on this thread

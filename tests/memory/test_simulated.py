@@ -29,6 +29,7 @@ from memory._errors import (
 from memory._event import HostEvent
 from memory._simulated import HOST_POISON, SimulatedDevice
 from memory._simulated_memory import POISON
+from memory._thread_start import ThreadStart
 from memory.testing import TransferStats, VirtualClock, hold, peek
 
 if TYPE_CHECKING:
@@ -426,6 +427,26 @@ class TestFailures:
             null.record()
         monkeypatch.undo()
         null.synchronize()
+
+    @pytest.mark.parametrize("starts_before", [True, False])
+    def test_a_stream_works_on_after_ctrl_c_while_its_thread_was_started(
+        self, simulated: SimulatedDevice, monkeypatch: pytest.MonkeyPatch, *, starts_before: bool
+    ) -> None:
+        run = ThreadStart.run
+
+        def interrupted(start: ThreadStart) -> None:
+            if starts_before:
+                run(start)
+            raise KeyboardInterrupt
+
+        stream = simulated.current_stream()
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadStart, "run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                stream.record()
+        event = stream.record()
+        assert event.wait_for(10)
+        assert [thread.name for thread in threading.enumerate()].count(stream.name) == 1
 
 
 class TestTime:

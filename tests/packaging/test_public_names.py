@@ -26,7 +26,8 @@ _PUBLIC = {
         DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
         FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError
-        RingTooLargeError SourceError StaleIteratorError StateError TooManyBadRecordsError
+        RingTooLargeError SourceError StaleIteratorError StateError ThreadStartError
+        TooManyBadRecordsError
         UnsupportedSourceError kernels_available open open_prototxt
     """,
     "prefetch.caffe": """

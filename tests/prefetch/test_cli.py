@@ -12,7 +12,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cv2
 import numpy as np
@@ -25,6 +25,9 @@ from prefetch.cli import _inspect as inspecting
 from prefetch.cli import main
 from prefetch.cli._terminal import Patience, listening, print_fields, shown_key
 from prefetch.testing import encode_image, fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 NETWORK = """
 layer {
@@ -160,6 +163,18 @@ def test_a_device_that_is_not_there_is_an_error_like_any_other(run: Run) -> None
     status, out, err = run("check", "gpu.yaml")
     assert (1, "") == (status, out)
     assert err.startswith("error: ")
+
+
+class _Interrupted:
+    def __getattr__(self, name: str) -> object:
+        raise KeyboardInterrupt
+
+
+def test_interrupted_while_the_commands_are_imported_it_ends_with_130(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "prefetch.cli._app", cast("ModuleType", _Interrupted()))
+    assert main(["--version"]) == 130
 
 
 @pytest.mark.usefixtures("folder")

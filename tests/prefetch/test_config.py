@@ -257,7 +257,25 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
             "64",
             "expected an integer, found '64' (text); write the number without quotes",
         ),
-        ("batch_size", None, "expected an integer, found null"),
+        (
+            "phase",
+            None,
+            "expected one of train, test; found null; leave it out for its default, train",
+        ),
+        (
+            "threads",
+            None,
+            "expected auto, or a number of threads from 1 to 1024; found null; leave it out for",
+        ),
+        ("batch_size", None, "expected an integer, found null; leave it out for its default, 64"),
+        (
+            "shuffle",
+            None,
+            "expected true or false, found null; leave it out for its default, false",
+        ),
+        ("epochs", "x", "expected an integer or null, found 'x' (text)"),
+        ("stall_warning_s", 0, "expected a number above 0, found 0"),
+        ("stall_warning_s", -1.5, "expected a number above 0, found -1.5"),
         ("prefetch", 0, "expected 1 or more, found 0"),
         ("threads", 0, "expected auto, or a number of threads from 1 to 1024; found 0"),
         ("threads", 1025, "expected auto, or a number of threads from 1 to 1024; found 1025"),
@@ -293,7 +311,7 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
             "expected one of pad, drop, caffe; found 'paid' (text); did you mean pad?",
         ),
         ("subset.start", -1, "expected 0 or more, found -1"),
-        ("subset", [0, 5], "expected a mapping of options, found [0, 5] (a list)"),
+        ("subset", [0, 5], "expected a mapping of options or null, found [0, 5] (a list)"),
         ("transform.crop_size", -1, "expected 0 or more, found -1"),
         ("transform.scale", [], "expected a number, or a list of one a channel; found [] (a list)"),
         ("transform.scale", "1e-3", "expected a number, or a list of one a channel; found '1e-3'"),
@@ -302,8 +320,16 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
         ("transform.scale", 10**400, "expected a number, or a list of one a channel; found 1000"),
         ("transform.scale", 1e300, "expected at most 3.4028235e+38, the largest float32, in size"),
         ("transform.scale", [1, -1e39], "expected at most 3.4028235e+38, the largest float32"),
-        ("transform.mean_value", "117", "expected a list, found '117' (text)"),
-        ("transform.mean_value", True, "expected a list, found true"),
+        (
+            "transform.mean_value",
+            "117",
+            "expected a number, or a list of one a channel, found '117' (text)",
+        ),
+        (
+            "transform.mean_value",
+            True,
+            "expected a number, or a list of one a channel, found true (a boolean)",
+        ),
         ("transform.mean_file", "", "expected the path of a file or folder, found '' (text)"),
         ("transform.mean_file", 3, "expected the path of a file or folder, found 3"),
         ("transform.dtype", "int8", "expected one of float32, float16, uint8; found 'int8' (text)"),
@@ -328,7 +354,11 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
         ("source", ["a", 5], "expected the path of a file or folder, found 5"),
         ("source", b"a", "expected the path of a file or folder, found"),
         ("source", "a\0b", "no path holds a NUL character, found 'a\\x00b' (text)"),
-        ("transform", None, "expected a mapping of options, found null"),
+        (
+            "transform",
+            None,
+            "expected a mapping of options, found null; leave it out for its default",
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_what_would_be_right(
@@ -340,6 +370,38 @@ def test_a_wrong_value_is_named_with_what_would_be_right(
 
     assert found_key == key
     assert found.startswith(message)
+
+
+def test_a_name_is_guessed_from_a_part_of_a_longer_one_and_a_word_from_words_only() -> None:
+    assert faults_in({"transform": {"croop": 1}}) == {
+        "transform.croop": "is not an option; did you mean transform.crop_size?"
+    }
+    assert faults_in({"batch": 1}) == {"batch": "is not an option; did you mean batch_size?"}
+    assert faults_in({"transform": {"channels": True}}) == {
+        "transform.channels": "expected one of stored, rgb, bgr; found true (a boolean)"
+    }
+
+
+@pytest.mark.parametrize("origin", [None, 5, ["source"], b"feed.yaml"])
+def test_what_is_no_configuration_at_all_is_a_fault_like_any_other(origin: Any) -> None:
+    with pytest.raises(ConfigError, match="expected the path of a YAML file, or the options as"):
+        load_config(origin)
+
+
+@pytest.mark.parametrize(
+    ("device", "meant"),
+    [("gpu", "cuda"), ("GPU:1", "cuda:1"), ("cuda:x", "cuda"), ("CUDA", "cuda"), ("CPU", "cpu")],
+)
+def test_a_device_is_guessed_by_what_it_means(device: str, meant: str) -> None:
+    assert faults_in({"device": device}) == {
+        "device": "expected one of auto, cpu, simulated, cuda, cuda:N; "
+        f"found {device!r} (text); did you mean {meant}?"
+    }
+
+
+def test_a_folder_in_the_place_of_a_networks_file_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected a file, found a folder"):
+        prefetch.open_prototxt(tmp_path)
 
 
 def test_a_mean_or_scale_is_one_number_or_one_a_channel() -> None:

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import prefetch
-from memory import DeviceBuffer, DeviceMismatchError, NoDeviceMemoryError, open_device
+from memory import (
+    BufferMismatchError,
+    DeviceBuffer,
+    DeviceMismatchError,
+    NoDeviceMemoryError,
+    open_device,
+)
 from memory.testing import hold, peek
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -183,3 +189,12 @@ def test_a_feed_on_the_cpu_has_no_streams(source: Path) -> None:
         with pytest.raises(NoDeviceMemoryError, match="stream_from"):
             feed.to_stream(7)
         assert next(iter(feed)).number == 0
+
+
+@pytest.mark.parametrize("what", ["x", 3.5, 7, True, object()])
+def test_what_is_no_stream_is_refused_as_such(source: Path, device: Device, what: object) -> None:
+    with (
+        prefetch.open({"source": source}, device=device) as feed,
+        pytest.raises(BufferMismatchError, match="stream: expected a stream of this device, found"),
+    ):
+        feed.to_stream(what)

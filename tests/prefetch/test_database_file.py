@@ -259,10 +259,10 @@ def test_a_refused_file_is_closed_again(folder: Path) -> None:
 
 
 def test_a_file_that_may_not_be_read_is_refused(folder: Path) -> None:
-    def denied(*arguments: object) -> int:
+    def denied(*arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("os.open", denied)
+        patched.setattr("prefetch._database_file.FileIO", denied)
         error = refusal(folder)
     assert str(error) == f"{folder}: cannot be read: Permission denied"

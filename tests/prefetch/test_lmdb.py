@@ -132,22 +132,6 @@ def test_a_lock_is_not_to_be_had_of_an_environment_without(folder: Path) -> None
         release(hold(folder, environment))
 
 
-def test_a_lock_that_was_refused_once_is_not_asked_for_again(
-    folder: Path, holds: list[SharedEnvironment], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    really_open = lmdb.open
-
-    def denied(path: str, *, lock: bool, **options: object) -> lmdb.Environment:
-        if lock:
-            raise lmdb.ReadonlyError(path)
-        return really_open(path, lock=False, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("lmdb.open", denied)
-    holds += [hold(folder, lock=True), hold(folder, lock=True)]
-    assert holds[0] is holds[1]
-    assert holds[0].lock_refused
-
-
 def test_no_lock_is_satisfied_by_one(folder: Path, holds: list[SharedEnvironment]) -> None:
     holds += [hold(folder, lock=True), hold(folder)]
     assert holds[0] is holds[1]

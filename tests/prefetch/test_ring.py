@@ -12,7 +12,7 @@ from memory import open_device
 from memory.testing import hold
 from prefetch import BatchesHeldError
 from prefetch._bad_records import BadRecords
-from prefetch._delivery import Claim, Delivery, EndOfEpoch, hand_over
+from prefetch._delivery import Claim, Delivery, EndOfEpoch, Taken, hand_over
 from prefetch._lease import LeaseEnd
 from prefetch._order import Order
 from prefetch._ring import Ring
@@ -75,7 +75,7 @@ class Bench:
         self.delivery.claim(self.claim)
         self.ring.collect()
         self.delivery.make_room()
-        slot = self.delivery.take()
+        slot = self.delivery.take(Taken())
         return None if slot is None else hand_over(slot)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from prefetch._errors import (
     UnsupportedSourceError,
 )
 from prefetch._leaf_walk import LeafWalk
+from prefetch._lmdb import hold_file
 from prefetch._pages import TreePages
 from prefetch._snapshot import Snapshot
 from prefetch.testing import fingerprinted_images, write_database
@@ -238,37 +238,49 @@ def unwritable() -> Iterator[Path]:
     shutil.rmtree(parent)
 
 
-@pytest.mark.parametrize("lock", [False, True])
-def test_a_folder_that_cannot_be_written_to_is_read(unwritable: Path, *, lock: bool) -> None:
-    program = """
-import logging, os, sys
-from prefetch._snapshot import Snapshot
-logging.basicConfig()
+_READ_AS_NOBODY = """
+import os, sys
+import prefetch, prefetch.testing
+with prefetch.testing.example_database() as path:  # whatever is imported at its first use
+    prefetch.open({"source": path}).close()
 if os.geteuid() == 0:  # whom no permission stops
     os.seteuid(65534)
-snapshot = Snapshot(sys.argv[1], lock=sys.argv[2] == "True")
-snapshot.check()
-snapshot.close()
+try:
+    feed = prefetch.open({"source": sys.argv[1]}, lock=sys.argv[2] == "True")
+except prefetch.SourceError as error:
+    sys.exit(str(error))
+with feed:
+    print(sum(len(batch) for batch in feed))
 """
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_folder_that_cannot_be_written_to_is_read_and_refuses_a_lock(
+    unwritable: Path, *, lock: bool
+) -> None:
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", program, str(unwritable), str(lock)]
-    run = subprocess.run(command, check=True, cwd=root, capture_output=True, text=True)
-    assert ("reading without a lock" in run.stderr) == lock
+    command = [sys.executable, "-c", _READ_AS_NOBODY, str(unwritable), str(lock)]
+    run = subprocess.run(command, check=False, cwd=root, capture_output=True, text=True, timeout=60)
+    if lock:
+        assert run.returncode == 1
+        assert run.stderr == (
+            f"{unwritable}: lock: true writes a lock file beside the data, and {unwritable} "
+            "cannot be written to; make it writable, or set lock: false and leave the database to "
+            "readers meanwhile\n"
+        )
+    else:
+        assert (run.returncode, run.stdout, run.stderr) == (0, "5\n", "")
     assert [path.name for path in unwritable.iterdir()] == ["data.mdb"]
 
 
-def test_reading_without_the_lock_that_was_asked_for_is_logged(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_lock_that_lmdb_goes_without_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really_open = lmdb.open
+    """On a read-only file system it says nothing of having made no lock file."""
 
-    def denied(path: str, *, lock: bool, **options: object) -> lmdb.Environment:
-        if lock:
-            raise lmdb.ReadonlyError(path)
-        return really_open(path, lock=False, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("lmdb.open", denied)
-    with caplog.at_level(logging.WARNING, logger="prefetch"):
-        snapshot = Snapshot(folder, lock=True)
-    assert "cannot be written to, reading without a lock" in caplog.text
-    snapshot.close()
+    monkeypatch.setattr(
+        "prefetch._snapshot.hold_file", lambda file, foreign, **_: hold_file(file, foreign)
+    )
+    with pytest.raises(SourceError, match="cannot be written to"):
+        Snapshot(folder, lock=True)
+    assert not (folder / "lock.mdb").exists()

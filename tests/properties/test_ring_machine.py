@@ -304,7 +304,7 @@ class SteppedReader(Reader):
 
 
 class SteppedNews:
-    """The condition that the consumer waits on: while it waits, the others move."""
+    """What the consumer waits for: while it waits, the others move."""
 
     def __init__(self, machine: RingMachine, prefetcher: Prefetcher) -> None:
         self._machine = machine
@@ -315,14 +315,13 @@ class SteppedNews:
         assert self._lock.locked()
         self._told = True
 
-    def wait(self, _timeout: float | None = None) -> bool:
+    def gate(self) -> None:
+        assert self._lock.locked()
         self._told = False
-        self._lock.release()
-        try:
-            while not self._told:
-                assert self._machine.step_somebody(), self._machine.describe()
-        finally:
-            self._lock.acquire()
+
+    def wait(self, _gate: None, _timeout_s: float | None) -> bool:
+        while not self._told:
+            assert self._machine.step_somebody(), self._machine.describe()
         return True
 
 

@@ -1,0 +1,84 @@
+"""Starting threads where nothing can interrupt it.
+
+Python runs signal handlers between two instructions of the main thread, so that Ctrl-C, or a
+handler that raises, may strike in the middle of ``Thread.start``: before there is a thread, which
+then stands in ``threading.enumerate()`` for ever; when there is one, which nobody knows of; or
+while a condition's lock is let go of, which comes out as a RuntimeError. Here another thread, which
+no signal reaches, calls ``start``. Making that one is a single call of C: it has happened or not.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ALLOW_MORE: Final = "allow the process more threads (ulimit -u) or address space (ulimit -v)"
+"""What to try where the system gives no further thread."""
+
+
+class ThreadStart:
+    """One attempt to start threads, in their order.
+
+    Args:
+        threads: Threads that were not started yet.
+
+    Attributes:
+        num_started: How many of them were started; final after ``settle``.
+
+    Example:
+        >>> thread = threading.Thread(target=print, args=("it runs",))
+        >>> ThreadStart([thread]).run()
+        it runs
+        >>> thread.join()
+    """
+
+    def __init__(self, threads: Sequence[threading.Thread]) -> None:
+        self.num_started = 0
+        self._threads = threads
+        self._error: BaseException | None = None
+        self._made: list[int] = []
+        self._over = threading.Lock()
+        self._over.acquire()
+
+    def run(self) -> None:
+        """Start the threads, and wait until they have been; only once.
+
+        Whatever interrupts it interrupts the wait alone: ``settle`` says what came of it.
+
+        Raises:
+            RuntimeError: The system gives no further thread; those before it run.
+        """
+        # Called and noted in one call of C, so that an interrupted run() knows what it has made.
+        self._made.extend(map(_thread.start_new_thread, (self._start_all,), ((),)))
+        self.settle()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # its traceback refers to this frame
+
+    def settle(self) -> None:
+        """Wait until it is certain which of the threads run, also after an interrupted ``run``."""
+        if self._made:
+            with self._over:
+                pass
+
+    def has_started(self) -> bool:
+        """Return whether any of the threads runs or has run, once that is certain."""
+        self.settle()
+        return self.num_started > 0
+
+    def _start_all(self) -> None:
+        try:
+            for thread in self._threads:
+                thread.start()
+                self.num_started += 1
+        except BaseException as error:  # noqa: BLE001 - raised by run()
+            self._error = error
+        finally:
+            self._threads = ()
+            self._over.release()
