@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from prefetch._lease import Lease
 
 
-@dataclass(frozen=True, slots=True)
-class PackedKeys:
+class PackedKeys(NamedTuple):
     """Keys of consecutive records in one buffer, so that none becomes an object unasked.
 
     Attributes:

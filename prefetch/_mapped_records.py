@@ -37,20 +37,24 @@ class MappedRecords:
 
     Args:
         database: One that is mapped.
+        mapping: Its mapping.
         places: (n,) int64, the places of the records in key order.
 
     Attributes:
         database: As given.
+        mapping: As given.
         is_raw: Whether the first is known to be raw and sound.
     """
 
-    __slots__ = ("_found", "_keys", "_places", "_result", "database", "is_raw")
+    __slots__ = ("_found", "_keys", "_places", "_result", "_spans", "database", "is_raw", "mapping")
 
-    def __init__(self, database: Database, places: npt.NDArray[np.int64]) -> None:
+    def __init__(self, database: Database, mapping: Mapping, places: npt.NDArray[np.int64]) -> None:
         self.database = database
+        self.mapping = mapping
         self.is_raw = False
         self._places = places
         self._found: tuple[Spans, Spans] | None = None
+        self._spans: npt.NDArray[np.int64] | None = None
         self._keys: PackedKeys | None = None
         self._result: list[Outcome] | IndexError | CorruptDatabaseError | None = None
 
@@ -79,7 +83,7 @@ class MappedRecords:
         Args:
             is_uint8: Whether it is for a batch of uint8.
         """
-        shape = _mapping(self.database).raw_shape(
+        shape = self.mapping.raw_shape(
             self.database.index(), int(self._places[0]), is_uint8=is_uint8
         )
         self.is_raw = shape is not None
@@ -129,7 +133,7 @@ class MappedRecords:
         else:
             self._result, keys = result
             self._keys = PackedKeys(keys, spans[1])
-            self._found = _mapping(self.database).spans(spans)
+            self._spans = spans
 
     def pack_keys(self) -> PackedKeys:
         """Return the keys, packed."""
@@ -137,13 +141,15 @@ class MappedRecords:
 
     def release(self) -> None:
         """End every use of the records; idempotent. Views of them keep the file mapped."""
-        self._found = None
+        self._found = self._spans = None
 
     def _find(self) -> tuple[Spans, Spans]:
-        if self._found is None:
+        if self._found is None and self._spans is not None:
+            self._found = self.mapping.spans(self._spans)
+        elif self._found is None:
             with self.database.using():
                 pages, slots = self.database.index().places(self._places)
-                self._found = _mapping(self.database).find(pages, slots)
+                self._found = self.mapping.find(pages, slots)
         return self._found
 
 
@@ -158,18 +164,11 @@ def fill_together(requests: Sequence[Request], recipe: Recipe) -> None:
         SourceError: The database is damaged, or was changed or truncated.
         FeedClosedError: The source is closed.
     """
-    database = requests[0][0].database
-    mapping = _mapping(database)
+    first = requests[0][0]
     parts = [records.part(words, data, labels) for records, words, data, labels in requests]
-    results = mapping.fill(database.index(), parts, recipe)
+    results = first.mapping.fill(first.database.index(), parts, recipe)
     for (records, *_), (_, spans, *_), result in zip(requests, parts, results, strict=True):
         records.take_result(result, spans)
-
-
-def _mapping(database: Database) -> Mapping:
-    mapping = database.mapping()
-    assert mapping is not None, "only records of a mapped database are found at use"
-    return mapping
 
 
 def views(records: Sequence[memoryview] | MappedRecords) -> Sequence[memoryview]:

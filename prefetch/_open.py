@@ -43,7 +43,7 @@ logger = logging.getLogger("prefetch")
 _RAW_THREADS = 2  # one nearly saturates memory; a second hides its hand-offs
 # In smaller batches two readers mostly wait for each other's Python: of 256 times 1x28x28, 0.8 MB,
 # one reads 1.5 times as many as two; of 3x32x32 cropped to 28, 2.4 MB, about as many.
-_LEAST_BYTES_FOR_TWO = 2 << 20
+_LEAST_BYTES_FOR_TWO = 4 << 20
 
 
 def open(  # noqa: A001 - reads as prefetch.open

@@ -187,7 +187,8 @@ class RecordReader:
             database = self._databases[int(numbers[0])]
             if (numbers != numbers[0]).any():
                 return None
-        return MappedRecords(database, places) if database.is_mapped else None
+        mapping = database.mapping()
+        return None if mapping is None else MappedRecords(database, mapping, places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,7 @@ class Slot:
         sequence: Serial number of its batch in the feed's life.
         leased_as: (epoch, number) of the batch that the consumer holds, while it does.
         planned: The batch that it holds or is being filled with.
+        size: N, the number of places in that batch.
         words: (N, 3) uint32 raw random words of that batch.
         records: The batch's values where they were walked in order, or its records where they have
             been used already; None where readers fetch them.
@@ -177,6 +178,7 @@ class Slot:
 
     def _reset(self) -> None:
         self.planned: PlannedBatch | None = None
+        self.size = 0
         self.words: npt.NDArray[np.uint32] | None = None
         self.records: Records | MappedRecords | None = None
         self.indices: npt.NDArray[np.int64] | None = None
@@ -202,12 +204,6 @@ class Slot:
         batch = "" if planned is None else f" epoch {planned.epoch} batch {planned.number}"
         parts = f" {self.parts_done} of {self.num_parts} parts" if self.num_parts else ""
         return f"<Slot {self.number} {self.state.value}{batch}{parts}>"
-
-    @property
-    def size(self) -> int:
-        """N, the number of places in the batch."""
-        assert self.planned is not None
-        return len(self.planned.records)
 
     @property
     def host_bytes(self) -> int:
@@ -237,6 +233,7 @@ class Slot:
     ) -> None:
         """Take up a batch: FREE -> FILLING, with a lease of its own."""
         self.planned = planned
+        self.size = len(planned.records)
         self.words = words
         self.records = records
         self.indices = planned.records.copy()

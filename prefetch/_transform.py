@@ -326,13 +326,12 @@ class RecordTransformer:
             SourceError: A mapped database is damaged, or was changed or truncated.
         """
         faults: list[Fault] = []
-        values: Sequence[memoryview]
         if isinstance(records, MappedRecords):
             outcomes = records.fill(words, data, labels, self._recipe)
-            values = records.values
         else:
-            values = list(records)  # those of a file that is not mapped are read at each access
-            outcomes = self._kernels.fill(values, words, data, labels, self._recipe)
+            records = list(records)  # those of a file that is not mapped are read at each access
+            outcomes = self._kernels.fill(records, words, data, labels, self._recipe)
+        values = views(records) if outcomes else ()
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:
@@ -343,7 +342,7 @@ class RecordTransformer:
                 fault = Fault(position, Reason(code), numbers)
             if fault is not None:
                 faults.append(fault)
-        if self._warns_of_raw and len(outcomes) < len(values):
+        if self._warns_of_raw and len(outcomes) < len(records):
             self._warns_of_raw = False
             if self._raw_remark.take():
                 logger.warning(

@@ -128,8 +128,8 @@ def test_where_several_cannot_be_filled_in_a_call_each_is_filled_by_itself(
 def test_batches_that_take_long_are_not_held_back_for_others(
     tmp_path: Path, together: list[int]
 ) -> None:
-    """Those of 2 MiB and more, which one reader hands out one by one and several share."""
-    source = write_database(tmp_path / "db", fingerprinted_images(24, (3, 256, 256)))
+    """Those of 4 MiB and more, which one reader hands out one by one and several share."""
+    source = write_database(tmp_path / "db", fingerprinted_images(24, (3, 320, 320)))
     with _open(source, prefetch=8, threads=1) as feed:
         assert len(list(feed)) == 6
     assert not together
