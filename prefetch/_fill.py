@@ -59,14 +59,26 @@ class Filler:
         self._source = assembly.source
         self._transformer = assembly.record_filler()
         self._reader = assembly.source.reader()
+        self._usual: tuple[int, tuple[int, ...]] | None = None
 
     def first_shape(self, slot: Slot) -> tuple[int, ...]:
         """Return the sample shape of a slot's batch: that of the first record it will hold.
+
+        After a light batch that of the next one is guessed to be the same; where that is wrong,
+        the first record does not fit, and `fill` looks at it.
 
         Raises:
             RecordError: The record is bad, and bad records are not replaced.
             TooManyBadRecordsError: More records are bad than allowed, or all are.
         """
+        if self._usual is not None and slot.records is None:
+            most_rows, shape = self._usual
+            if slot.size <= most_rows:
+                slot.is_raw = slot.is_guessed = True
+                return shape
+        return self._find_shape(slot)
+
+    def _find_shape(self, slot: Slot) -> tuple[int, ...]:
         planned = _planned(slot)
         with self._records(slot, slice(0, 1)) as records:
             found = self._look(records, int(planned.records[0]))
@@ -83,15 +95,14 @@ class Filler:
         return found
 
     def fill_ahead(self, parts: Sequence[Part]) -> bool:
-        """Have several whole batches filled in one go, if that is possible.
+        """Have several light batches filled in one go, if that is possible.
 
         `fill` has to follow for each part: it looks at what came of it, and raises.
-
-        Args:
-            parts: The only parts of their batches.
         """
         transformer = self._transformer
         if len(parts) < 2 or not isinstance(transformer, RecordTransformer):
+            return False
+        if not all(part.slot.is_light for part in parts):  # the last one opened may be another
             return False
         requests = []
         try:
@@ -130,6 +141,9 @@ class Filler:
         rows = slice(part.start, part.stop)
         with self._records(slot, rows) as records:
             faults = self._write(slot, rows, records, slot.words[rows])
+            if faults and faults[0].position == 0 and slot.is_guessed:
+                self._fill_anew(part)
+                return
             keys = records.pack_keys()
             suspects = {
                 fault.position: _Suspect.at(
@@ -146,6 +160,26 @@ class Filler:
             key = self._substitute(slot, part.start + row, suspects[row], bad)
             keys = keys.replace(row, key)
         slot.keys[part.number] = keys
+        if slot.is_light and not faults and isinstance(self._transformer, RecordTransformer):
+            assert isinstance(slot.data, np.ndarray)
+            self._usual = slot.size, slot.data.shape[1:]
+
+    def _fill_anew(self, part: Part) -> None:
+        """Fill the only part of a batch whose shape, perhaps, was not what had been guessed."""
+        slot = part.slot
+        self._usual = None
+        slot.is_guessed = slot.is_light = False  # nothing is to be guessed from this one
+        slot.release_records()
+        shape = self._find_shape(slot)
+        assembly = self._assembly
+        assembly.refuse_too_large(shape)
+        slot.shape(
+            shape,
+            dtype=assembly.transform.dtype,
+            label_dtype=assembly.label_dtype,
+            most_rows=assembly.most_rows,
+        )
+        self.fill(part)
 
     def _write(
         self, slot: Slot, rows: slice, records: AnyRecords, words: npt.NDArray[np.uint32]

@@ -139,6 +139,7 @@ class Slot:
         bad: The bad records that others stand in for, in order, by part number.
         news: Those of its bad records that are to be logged.
         is_raw: Whether its first record is raw, and found in a mapping of the file.
+        is_guessed: Whether its shape is yet to be confirmed by its first record.
         is_light: Whether that is so and the batch is small, so that it is filled in less time than
             a few hand-offs take.
         num_parts: Parts of the batch; 0 until the first record has fixed the shape.
@@ -183,6 +184,7 @@ class Slot:
         self.records: Records | MappedRecords | None = None
         self.indices: npt.NDArray[np.int64] | None = None
         self.is_raw = False
+        self.is_guessed = False
         self.is_light = False
         self.keys: dict[int, PackedKeys] = {}
         self.bad: dict[int, list[BadRecord]] = {}

@@ -150,3 +150,68 @@ def test_an_epoch_left_in_the_middle_leaves_nothing_of_it(
             del batch
         stats = feed.stats()
     assert stats.slots == 9
+
+
+_SIZES = ((3, 8, 8), (3, 8, 8), (3, 9, 7), (1, 8, 8), (3, 8, 8), (3, 400, 500), (3, 8, 8))
+
+
+def _of_sizes(folder: Path, *, batch_size: int) -> Path:
+    """Make a database of batches with a size of their own each; pixels are the record's number."""
+    records = []
+    for number, shape in enumerate(_SIZES * 2):
+        for place in range(batch_size):
+            record = number * batch_size + place
+            pixels = np.full(shape, record, np.uint8)
+            records.append((b"%08d" % record, encode_image(pixels, label=record)))
+    return write_database(folder, records)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2, 8])
+def test_a_batch_has_the_shape_of_its_first_record_whatever_those_before_had(
+    tmp_path: Path, threads: int, depth: int
+) -> None:
+    source = _of_sizes(tmp_path / "db", batch_size=4)
+    options = {"shuffle": False, "prefetch": depth, "threads": threads, "epochs": 3}
+    with _open(source, **options) as feed:
+        for _ in range(3):
+            shapes = []
+            for batch in feed:
+                assert (batch.data.numpy().T == batch.indices).all()
+                assert batch.label.numpy().tolist() == batch.indices.tolist()
+                assert batch.keys == [b"%08d" % record for record in batch.indices]
+                shapes.append(batch.data.shape[1:])
+            assert tuple(shapes) == _SIZES * 2
+
+
+def test_the_same_with_a_crop_that_some_are_too_small_for(tmp_path: Path) -> None:
+    source = _of_sizes(tmp_path / "db", batch_size=4)
+    options: dict[str, Any] = {"shuffle": False, "prefetch": 8, "threads": 1}
+    with _open(source, **options, transform={"crop_size": 8}) as feed:
+        iterator = iter(feed)
+        assert [next(iterator).data.shape[1:] for _ in range(2)] == [(3, 8, 8)] * 2
+        with pytest.raises(prefetch.RecordError, match="9 x 7 pixels") as caught:
+            next(iterator)
+        assert (caught.value.record, caught.value.key) == (8, b"00000008")
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_bad_first_record_is_replaced_whatever_its_batch_was_guessed_to_be(
+    tmp_path: Path, *, shuffle: bool
+) -> None:
+    records = list(fingerprinted_images(32))
+    for bad in (8, 9, 20):
+        records[bad] = (records[bad][0], b"\xff")
+    source = write_database(tmp_path / "db", records)
+    options: dict[str, Any] = {"shuffle": shuffle, "on_bad_record": "skip", "max_bad_records": 3}
+    with _open(source, prefetch=8, threads=1, epochs=4, **options) as feed:
+        for _ in range(4):
+            served = []
+            for batch in feed:
+                assert (batch.data.numpy().T == batch.indices).all()
+                served += batch.indices.tolist()
+            assert len(served) == 32
+            assert not {8, 9, 20} & set(served)
+            if not shuffle:
+                assert served[8:10] == [10, 10]
+        assert feed.stats().bad_records == 3
