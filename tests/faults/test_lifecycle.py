@@ -293,12 +293,12 @@ def test_ctrl_c_in_next_ends_the_program_while_every_reader_is_in_the_middle_of_
     source: Path, device: str
 ) -> None:
     code = f"""
-import prefetch, threading
+import os, prefetch, threading
 from prefetch._transform import RecordTransformer
 fill, is_slow = RecordTransformer.fill, threading.Event()
 def slowly(*arguments):
     if is_slow.is_set():
-        print("reading", flush=True)
+        os.write(1, b"reading\\n")  # in one piece, whichever reader it is
         threading.Event().wait(1)  # close() waits for the read in progress
     return fill(*arguments)
 RecordTransformer.fill = slowly
@@ -313,10 +313,13 @@ with prefetch.open(options) as feed:
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "reading\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=DEADLINE_S)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reading\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
     assert process.returncode == -signal.SIGINT, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert errors.count("Traceback") == 1
