@@ -19,7 +19,7 @@ from memory._device import open_device
 from memory._errors import ClosedError, DeviceError, DtypeError, NoDataError
 from memory._head import Head
 from memory._interop import check_typed_array, typed_view
-from memory._shape import ShapeLike, count_elements, dims_of
+from memory._shape import MAX_AXES, ShapeLike, count_elements, dims_of
 from memory._shaped import Shaped
 from memory._synced import SyncedMemory
 
@@ -109,7 +109,8 @@ class Stored(Shaped):
             BufferMismatchError: It is not contiguous, aligned and writable.
         """
         blob = cls(None, array.dtype, device=device)
-        count_elements(array.shape, array.itemsize)
+        if array.ndim > MAX_AXES:
+            count_elements(array.shape, array.itemsize)  # which refuses it
         blob._data = SyncedMemory.over(array, blob._device)
         blob._shape, blob._count, blob._capacity = array.shape, array.size, array.size
         return blob

@@ -144,12 +144,12 @@ def _present(wanted: Sequence[str]) -> tuple[list[Entry], list[dict[str, str]]]:
     present, left_out = [], []
     for entry in ROSTER:
         missing = entry.missing()
-        if entry.name.split(",")[0].split()[0] not in wanted and entry.imports:
+        if entry.loader not in wanted and entry.imports:
             continue
         if missing is None:
             present.append(entry)
-        else:
-            left_out.append({"name": entry.name, "missing": missing})
+        elif all(entry.loader != absent["name"] for absent in left_out):
+            left_out.append({"name": entry.loader, "missing": missing})
     return present, left_out
 
 
@@ -203,7 +203,7 @@ def _width(options: argparse.Namespace) -> int | None:
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    peers = [entry.name for entry in ROSTER if entry.imports]
+    peers = list(dict.fromkeys(entry.loader for entry in ROSTER if entry.imports))
     works = [work.name for work in WORKS]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -126,6 +126,8 @@ def goals(work: Work, results: Sequence[Result]) -> list[Goal]:
         add("CPU time, to a bare loop's", OURS, NORMALISE, _cpu, at_most=1.5)
         add("images/s, to DALI's", OURS, "DALI", _speed, at_least=3.5)
         add("images/s, to SPDL's", OURS, "SPDL", _speed, at_least=2.5)
+        add("images/s, to DALI's with 1 thread", OURS, "DALI, 1 thread", _speed, at_least=3.5)
+        add("images/s, to SPDL's with 1 thread", OURS, "SPDL, 1 thread", _speed, at_least=2.5)
     elif work.name == "jpeg":
         add("CPU time, to decoding's", OURS, DECODE, _cpu, at_most=1.3)
         add("CPU time, to decoding's, 2 threads", OURS_2, DECODE_2, _cpu, at_most=1.3)

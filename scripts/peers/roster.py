@@ -37,6 +37,11 @@ class Entry:
     is_loader: bool = True
     is_built: bool = False
 
+    @property
+    def loader(self) -> str:
+        """Which loader it is, however set up."""
+        return self.name.split(",")[0]
+
     def takes_part(self, work: Work) -> bool:
         """Return whether it does a work."""
         return not self.works or work.name in self.works
@@ -97,6 +102,23 @@ ROSTER = (
         module="peers.dali_pipeline",
         imports=("nvidia.dali",),
         distributions=("nvidia-dali-cuda130",),
+    ),
+    # With one thread, as the feed that goals are set for; above each with what is its fastest here.
+    Entry(
+        name="SPDL, 1 thread",
+        module="peers.spdl_pipeline",
+        imports=("spdl.pipeline", "spdl.io"),
+        distributions=("spdl-core", "spdl-io", "numpy"),
+        settings={"concurrency": 1},
+        works=_FLOAT,
+    ),
+    Entry(
+        name="DALI, 1 thread",
+        module="peers.dali_pipeline",
+        imports=("nvidia.dali",),
+        distributions=("nvidia-dali-cuda130",),
+        settings={"num_threads": 1, "exec_dynamic": False},
+        works=_FLOAT,
     ),
     Entry(
         name="memcpy alone",
