@@ -141,7 +141,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _present(wanted: Sequence[str]) -> tuple[list[Entry], list[dict[str, str]]]:
     """Return the entries that can take part, and the peers that are not installed."""
-    present, left_out = [], []
+    present: list[Entry] = []
+    left_out: list[dict[str, str]] = []
     for entry in ROSTER:
         missing = entry.missing()
         if entry.loader not in wanted and entry.imports:
