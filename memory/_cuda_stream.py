@@ -248,7 +248,7 @@ class StreamState:
             self.context.waiters.wait(_Landing(self), _do_nothing)
         except RuntimeError as error:
             # The next event of the stream lets go of it instead.
-            _logger.warning("no thread to watch stream %r: %s", self.name, error)
+            _logger.warning("no thread to watch stream %r: %s", self.name, str(error))
             self._watched = False
 
     def _cover(self) -> bool:

@@ -141,7 +141,7 @@ class Database:
             except OSError as error:  # no address space is left, most likely
                 if isinstance(error, SourceError):
                     raise
-                logger.info("%s: not mapped, but read piece by piece: %s", self.path, error)
+                logger.info("%s: not mapped, but read piece by piece: %s", self.path, str(error))
         self._found_by = finder
         return finder
 

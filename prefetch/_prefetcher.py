@@ -515,8 +515,10 @@ class Prefetcher:
             untold = None if self._told_of_failure else self._failure or self._ring.failure
         if untold is not None:
             # Not raised: the batches that were served are right, and close() may run in an
-            # exception's wake, or in a finalizer.
-            logger.error("the feed was closed after a failure that no next() has told: %s", untold)
+            # exception's wake, or in a finalizer. Its words only: whoever keeps the log's records
+            # would keep with the error, by way of its traceback, the ring's memory.
+            what = str(untold)
+            logger.error("the feed was closed after a failure that no next() has told: %s", what)
         self.assembly.source.close()
         self.assembly.bad_records.close()
         if self.assembly.owns_device:

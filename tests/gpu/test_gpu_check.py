@@ -219,7 +219,8 @@ def test_memory_that_somebody_else_takes_all_the_time_is_found(
     kept.clear()
     cupy.get_default_memory_pool().free_all_blocks()
     assert outcome.verdict == "wrong"
-    assert outcome.numbers["driver_grown_bytes"] == 3 * (4 << 20)
+    grown = outcome.numbers["driver_grown_bytes"]
+    assert 3 * (4 << 20) <= grown < 4 * (4 << 20)  # and some, where a stream was made meanwhile
 
 
 class TestWhatIsMeasured:
