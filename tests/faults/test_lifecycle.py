@@ -260,6 +260,24 @@ def test_sys_exit_in_the_loop_keeps_its_status(source: Path) -> None:
     )
 
 
+def _ends_by_ctrl_c(code: str, *, when: str, after_s: float = 0.0) -> str:
+    """Interrupt a program some time after it has said a word; return its errors."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{when}\n"
+        time.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert process.returncode == -signal.SIGINT, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    return errors
+
+
 @pytest.mark.parametrize("where", ["waiting", "computing"])
 def test_ctrl_c_ends_the_program_as_it_ends_any_other(source: Path, where: str) -> None:
     waits = "held.append(batch)" if where == "waiting" else "sum(range(1000))"
@@ -273,19 +291,7 @@ while True:
         {waits}
         del held[5:]
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-    assert process.returncode == -signal.SIGINT, errors
-    assert errors.rstrip().endswith("KeyboardInterrupt")
+    _ends_by_ctrl_c(code, when="ready", after_s=0.3)
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
@@ -310,19 +316,7 @@ with prefetch.open(options) as feed:
     while True:
         next(iterator).release()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "reading\n"
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-    assert process.returncode == -signal.SIGINT, errors
-    assert errors.rstrip().endswith("KeyboardInterrupt")
-    assert errors.count("Traceback") == 1
+    assert _ends_by_ctrl_c(code, when="reading").count("Traceback") == 1
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
