@@ -5,6 +5,9 @@ handler that raises, may strike in the middle of ``Thread.start``: before there 
 then stands in ``threading.enumerate()`` for ever; when there is one, which nobody knows of; or
 while a condition's lock is let go of, which comes out as a RuntimeError. Here another thread, which
 no signal reaches, calls ``start``. Making that one is a single call of C: it has happened or not.
+
+A thread that finds no memory for its first steps dies without a word, and ``Thread.start`` then
+waits for it for ever. Here the wait has a limit.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 ALLOW_MORE: Final = "allow the process more threads (ulimit -u) or address space (ulimit -v)"
 """What to try where the system gives no further thread."""
+
+_LIMIT_S = 20.0
 
 
 class ThreadStart:
@@ -41,8 +46,8 @@ class ThreadStart:
         self._threads = threads
         self._error: BaseException | None = None
         self._made: list[int] = []
-        self._over = threading.Lock()
-        self._over.acquire()
+        self._over = threading.Event()
+        self._is_lost = False
 
     def run(self) -> None:
         """Start the threads, and wait until they have been; only once.
@@ -50,7 +55,8 @@ class ThreadStart:
         Whatever interrupts it interrupts the wait alone: ``settle`` says what came of it.
 
         Raises:
-            RuntimeError: The system gives no further thread; those before it run.
+            RuntimeError: The system gives no further thread, or one that was never heard of; those
+                before it run.
         """
         # Called and noted in one call of C, so that an interrupted run() knows what it has made.
         self._made.extend(map(_thread.start_new_thread, (self._start_all,), ((),)))
@@ -62,10 +68,16 @@ class ThreadStart:
                 self._error = None  # its traceback refers to this frame
 
     def settle(self) -> None:
-        """Wait until it is certain which of the threads run, also after an interrupted ``run``."""
-        if self._made:
-            with self._over:
-                pass
+        """Wait until it is certain which of the threads run, also after an interrupted ``run``.
+
+        One that has not said so after 20 s is taken for dead; should it live, it runs later.
+        """
+        if self._made and not self._is_lost and not self._over.wait(_LIMIT_S):
+            self._is_lost = True
+            self._error = RuntimeError(
+                f"a new thread was not heard of for {_LIMIT_S:g} s: it died at once, most likely "
+                f"for want of memory"
+            )
 
     def has_started(self) -> bool:
         """Return whether any of the threads runs or has run, once that is certain."""
@@ -81,4 +93,4 @@ class ThreadStart:
             self._error = error
         finally:
             self._threads = ()
-            self._over.release()
+            self._over.set()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from prefetch._errors import TooManyBadRecordsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from prefetch._errors import RecordError
     from prefetch._quarantine import Quarantine
@@ -70,16 +70,19 @@ class BadRecords:
         if self.quarantine is not None:
             self.quarantine.close()
 
-    def refuse_too_many(self, found: Sequence[BadRecord]) -> None:
+    def refuse_too_many(self, num_bad: int, last: BadRecord) -> None:
         """Stop the search for a substitute when one part alone has met too many.
 
+        Args:
+            num_bad: How many different ones it has met.
+            last: The last of them.
+
         Raises:
-            TooManyBadRecordsError: It has.
+            TooManyBadRecordsError: They are too many.
         """
-        num_bad = len({bad.record for bad in found})
         if num_bad > self.max_bad_records:
             raise TooManyBadRecordsError(
-                num_bad=num_bad, max_bad_records=self.max_bad_records, last=found[-1].error
+                num_bad=num_bad, max_bad_records=self.max_bad_records, last=last.error
             )
 
     def count(self, found: Iterable[BadRecord]) -> list[BadRecord]:

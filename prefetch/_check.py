@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from prefetch._open import open as open_feed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from prefetch._config import FeedConfig
 
@@ -110,7 +112,17 @@ def check_config(config: FeedConfig) -> CheckReport:
             device_bytes=ring.device_bytes,
             most_host_bytes=(config.prefetch + config.max_batches_held) * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
-            warnings=tuple(_warnings(config, feed.num_records)),
+            warnings=(*_warnings(config, feed.num_records), *_doubts_of(values)),
+        )
+
+
+def _doubts_of(values: NDArray[Any]) -> Iterator[str]:
+    """Yield what is hardly meant about a batch."""
+    num_odd = values.size - int(np.isfinite(values).sum())
+    if num_odd:
+        yield (
+            f"of {values.size} values of the first batch {num_odd} are no finite numbers: the "
+            f"records hold such, or {values.dtype} cannot hold what mean and scale make of them"
         )
 
 
@@ -118,6 +130,8 @@ def _warnings(config: FeedConfig, num_records: int) -> Iterator[str]:
     """Yield what is hardly meant about a configuration that works."""
     shard = config.shard
     per_rank = num_records // shard.world_size
+    if shard.policy != "drop":
+        per_rank = -(-num_records // shard.world_size)
     if config.batch_size > max(per_rank, 1) and config.last_batch != "drop":
         of_rank = "" if shard.world_size == 1 else f" of one of {shard.world_size} ranks"
         becomes = (

@@ -270,6 +270,12 @@ class FeedConfig(_Options):
         if faults:
             faults.sort(key=lambda fault: _rank(fault.key, keys))
             raise ConfigError("FeedConfig", tuple(faults))
+        if self.max_batches_held == 1:
+            logger.warning(
+                "max_batches_held is 1: in 'for batch in feed' the variable still holds the batch "
+                "before when the next one is asked for, which is refused unless the loop calls "
+                "batch.release() or 'del batch'; 2 or more does without"
+            )
         if self.prefetch == 1:
             logger.warning(
                 "prefetch is 1: reading overlaps with the consumer, but one slow batch makes it "

@@ -158,7 +158,7 @@ class Delivery:
         if slot.bad:
             # They count even where the batch has failed: they may be why, and come before.
             slot.news = self._bad_records.count(
-                bad for part in sorted(slot.bad) for bad in slot.bad.pop(part)
+                bad for part in sorted(slot.bad) for bad in slot.bad.pop(part).values()
             )
         if slot.failure is not None:
             raise slot.failure[1]

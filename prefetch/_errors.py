@@ -260,9 +260,10 @@ class BatchesHeldError(PrefetchError, RuntimeError):
         self.batches = batches
         named = ", ".join(f"epoch {epoch} batch {number}" for epoch, number in batches)
         super().__init__(
-            f"the consumer holds {len(batches)} batches and max_batches_held is "
-            f"{max_batches_held}; still referenced are {named}: drop them or copy what is kept, "
-            f"then call next() again, or raise max_batches_held"
+            f"the consumer holds {counted(len(batches), 'batch', 'batches')} and max_batches_held "
+            f"is {max_batches_held}; still referenced: {named} (a loop's variable holds the batch "
+            f"before the one asked for); drop them or copy what is kept, then call next() again, "
+            f"or raise max_batches_held"
         )
 
 
@@ -332,7 +333,7 @@ class EpochsExhaustedError(PrefetchError, RuntimeError):
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
         super().__init__(
-            f"all {epochs} configured epochs have been served; "
+            f"of {counted(epochs, 'configured epoch')} none is left to be served; "
             f"raise epochs, or leave it null for as many as are asked for"
         )
 

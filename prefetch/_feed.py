@@ -168,6 +168,15 @@ class Feed:
         old, self._prefetcher = self._prefetcher, prefetcher
         old.close()
 
+    def _told_rightly(self, error: Exception, prefetcher: Prefetcher) -> Exception:
+        """Return what an iterator is told: where its readers were stopped, the feed may go on."""
+        if not isinstance(error, FeedClosedError) or self._prefetcher is prefetcher:
+            return error
+        return StaleIteratorError(
+            "load_state_dict() has moved this feed to another place while the iterator waited; "
+            "a new for-loop goes on from there"
+        )
+
     def stats(self) -> FeedStats:
         """Return a snapshot of what the feed has counted; works on a closed feed too."""
         return self._prefetcher.stats()
@@ -273,9 +282,12 @@ class FeedIterator:
             self._feed._note_end()  # noqa: SLF001
             raise StopIteration from None
         except Exception as error:
-            if not isinstance(error, _HARMLESS):
+            told = self._feed._told_rightly(error, prefetcher)  # noqa: SLF001
+            if not isinstance(told, _HARMLESS):
                 prefetcher.close()
-            raise
+            if told is error:
+                raise
+            raise told from None
 
 
 class AsyncFeedIterator:
@@ -303,7 +315,10 @@ class AsyncFeedIterator:
             self._feed._note_end()  # noqa: SLF001
             raise StopAsyncIteration from None
         except Exception as error:
-            if not isinstance(error, _HARMLESS):
+            told = self._feed._told_rightly(error, prefetcher)  # noqa: SLF001
+            if not isinstance(told, _HARMLESS):
                 prefetcher.request_stop()
                 await prefetcher.join_async()
-            raise
+            if told is error:
+                raise
+            raise told from None

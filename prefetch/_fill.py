@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     AnyRecords: TypeAlias = Records | MappedRecords
 
 
+_MOST_LOOKED_UP = 256  # substitutes in one go, after a few that were bad as well
+
+
 class _Suspect(NamedTuple):
     """A record that cannot be used, with copies of what there is to say and keep of it."""
 
@@ -83,7 +86,7 @@ class Filler:
         with self._records(slot, slice(0, 1)) as records:
             found = self._look(records, int(planned.records[0]))
             slot.is_raw = isinstance(records, MappedRecords) and records.is_raw
-        bad: list[BadRecord] = []  # fill() meets them again; there they count
+        bad: dict[int, BadRecord] = {}  # fill() meets them again; there they count
         substitutes = self._substitutes(planned, 0)
         while isinstance(found, _Suspect):
             self._refuse(bad, found, planned)
@@ -155,10 +158,11 @@ class Filler:
                 for fault in faults
             }
         self._source.check()
-        bad = slot.bad[part.number] = []
-        for row in sorted(suspects):
-            key = self._substitute(slot, part.start + row, suspects[row], bad)
-            keys = keys.replace(row, key)
+        if suspects:
+            bad = slot.bad[part.number] = {}
+            for row in sorted(suspects):
+                key = self._substitute(slot, part.start + row, suspects[row], bad)
+                keys = keys.replace(row, key)
         slot.keys[part.number] = keys
         if slot.is_light and not faults and isinstance(self._transformer, RecordTransformer):
             assert isinstance(slot.data, np.ndarray)
@@ -189,14 +193,20 @@ class Filler:
         return self._transformer.fill(_values(records), words, slot.data[rows], labels)
 
     def _substitute(
-        self, slot: Slot, position: int, suspect: _Suspect, bad: list[BadRecord]
+        self, slot: Slot, position: int, suspect: _Suspect, bad: dict[int, BadRecord]
     ) -> bytes:
-        """Put the next good record in the place of a bad one; return its key."""
+        """Put the next good record in the place of a bad one; return its key.
+
+        Those that the part has met already are not looked at again: a run of n bad records would
+        take n squared looks.
+        """
         planned = _planned(slot)
         assert slot.indices is not None
         row = slice(position, position + 1)
         self._refuse(bad, suspect, planned)
         for record in self._substitutes(planned, position):
+            if record in bad:
+                continue
             with self._fetched(np.array([record])) as records:
                 faults = self._write(slot, row, records, self._words(slot, position, record))
                 if not faults:
@@ -212,8 +222,12 @@ class Filler:
         order = self._assembly.order
         epoch = planned.epochs[position : position + 1]
         place = planned.places[position : position + 1]
-        for step in range(1, order.num_records):
-            yield int(order.record_at(epoch, place + step)[0])
+        step, most = 1, 1
+        while step < order.num_records:
+            stop = min(step + most, order.num_records)
+            places = place + np.arange(step, stop)
+            yield from order.record_at(np.repeat(epoch, stop - step), places).tolist()
+            step, most = stop, min(4 * most, _MOST_LOOKED_UP)
 
     def _words(self, slot: Slot, position: int, record: int) -> npt.NDArray[np.uint32]:
         augmentation = self._assembly.augmentation
@@ -235,7 +249,7 @@ class Filler:
         records = self._reader.at_use(indices)
         return self._reader.fetch(indices) if records is None else records
 
-    def _refuse(self, bad: list[BadRecord], suspect: _Suspect, planned: PlannedBatch) -> None:
+    def _refuse(self, bad: dict[int, BadRecord], suspect: _Suspect, planned: PlannedBatch) -> None:
         """Add to the bad records; raises unless this one is to be replaced."""
         self._source.check()  # bytes of a changed database prove nothing
         database, index, _ = self._source.describe(suspect.record)
@@ -251,16 +265,16 @@ class Filler:
         policy = self._assembly.bad_records
         if not policy.skip:
             raise error
-        bad.append(BadRecord(suspect.record, fault.reason.name, error))
-        policy.refuse_too_many(bad)
+        bad[suspect.record] = found = BadRecord(suspect.record, fault.reason.name, error)
+        policy.refuse_too_many(len(bad), found)
         if policy.quarantine is not None:
             policy.quarantine.keep(suspect.record, suspect.key, suspect.value)
 
-    def _all_bad(self, bad: list[BadRecord]) -> TooManyBadRecordsError:
+    def _all_bad(self, bad: dict[int, BadRecord]) -> TooManyBadRecordsError:
         return TooManyBadRecordsError(
             num_bad=self._assembly.order.num_records,
             max_bad_records=self._assembly.bad_records.max_bad_records,
-            last=bad[-1].error,
+            last=next(reversed(bad.values())).error,
         )
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from prefetch._errors import CorruptDatabaseError
+from prefetch._errors import CorruptDatabaseError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +86,27 @@ class TreePages:
             raise self._corrupt(f"page {number} leads to a page that does not exist")
         return found
 
+    def _map(self, offset: int, nbytes: int) -> mmap.mmap:
+        """Map a piece of the file.
+
+        Raises:
+            SourceError: The system has no address space or no file descriptor left for it.
+        """
+        try:
+            return mmap.mmap(
+                self._file.fileno(),
+                nbytes,
+                flags=mmap.MAP_SHARED,
+                prot=mmap.PROT_READ,
+                offset=offset,
+            )
+        except OSError as error:
+            raise SourceError(
+                self._file.path,
+                f"{nbytes} bytes of its pages cannot be mapped: {error.strerror}; allow the "
+                f"process more address space (ulimit -v) or more open files (ulimit -n)",
+            ) from error
+
     def record_counts(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return how many records each of some leaf pages holds.
 
@@ -100,6 +121,7 @@ class TreePages:
         Raises:
             CorruptDatabaseError: One of the pages is no leaf.
             DatabaseTruncatedError: The file is shorter than its pages.
+            SourceError: The system has no room to map them.
         """
         page_bytes = self._meta.page_bytes
         # A mapping begins at a multiple of the machine's pages, which may exceed the file's.
@@ -108,16 +130,11 @@ class TreePages:
         where = numbers - begin
         num_pages = int(where[-1]) + 1
         self._file.check_size(self._meta)
-        with mmap.mmap(
-            self._file.fileno(),
-            num_pages * page_bytes,
-            flags=mmap.MAP_SHARED,
-            prot=mmap.PROT_READ,
-            offset=begin * page_bytes,
-        ) as window:
-            headers = np.frombuffer(window, self._header, num_pages)
-            own_number, flags, lower, upper = (headers[name][where] for name in _HEADER_FIELDS)
-            del headers  # or the mapping could not be closed
+        # Closed by its last reference: to close it by name fails after Ctrl-C, which leaves views.
+        window = self._map(begin * page_bytes, num_pages * page_bytes)
+        headers = np.frombuffer(window, self._header, num_pages)
+        own_number, flags, lower, upper = (headers[name][where] for name in _HEADER_FIELDS)
+        del headers, window
         bad = (
             (own_number != numbers.astype(np.uint64))
             | (flags & _KINDS != _LEAF)

@@ -136,7 +136,7 @@ class Slot:
             been used already; None where readers fetch them.
         indices: (N,) int64 record indices as delivered (substitutes named).
         keys: The records' keys, packed, by part number.
-        bad: The bad records that others stand in for, in order, by part number.
+        bad: The bad records that others stand in for, in order, each by its number, by part number.
         news: Those of its bad records that are to be logged.
         is_raw: Whether its first record is raw, and found in a mapping of the file.
         is_guessed: Whether its shape is yet to be confirmed by its first record.
@@ -187,7 +187,7 @@ class Slot:
         self.is_guessed = False
         self.is_light = False
         self.keys: dict[int, PackedKeys] = {}
-        self.bad: dict[int, list[BadRecord]] = {}
+        self.bad: dict[int, dict[int, BadRecord]] = {}
         self.news: list[BadRecord] = []
         self.num_parts = 0
         self.next_part = 0

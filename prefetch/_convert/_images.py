@@ -31,6 +31,7 @@ from prefetch._convert._examples import Example
 from prefetch._convert._keys import image_key
 from prefetch._convert._listing import suffix
 from prefetch._convert._stamps import stamp_of, stamp_of_all
+from prefetch._counted import counted
 from prefetch._datum import encode_datum
 from prefetch._decode import MAX_PIXELS, ImageDecoder
 from prefetch._faults import BadRecordError
@@ -79,11 +80,23 @@ class Treatment:
                 f"{self.resize_height} x {self.resize_width} (height x width) are more than the "
                 f"{MAX_PIXELS} pixels that a feed takes of an image"
             )
-        if self.encode_type and not _can_encode(self.encode_type):
+        if self.encode_type and not self._makes_usable_files():
+            kind = "grey images" if self.gray else "colour images"
             raise OptionsError(
-                f"expected a type of image files that can be written, such as jpg or png; "
-                f"found {self.encode_type!r}"
+                f"expected a type of image files in which {kind} can be written and that a feed "
+                f"reads, such as jpg or png; found {self.encode_type!r}"
             )
+
+    def _makes_usable_files(self) -> bool:
+        """Return whether a feed reads what is written: try it with an image."""
+        if not _can_encode(self.encode_type):
+            return False
+        image = np.zeros((2, 2, 1 if self.gray else 3), np.uint8)
+        try:
+            file = _encoded(image, self.encode_type)
+            return ImageDecoder().decode(memoryview(file)).shape == image.shape
+        except (UnreadableError, BadRecordError, cv2.error):
+            return False
 
     @property
     def resizes(self) -> bool:
@@ -194,8 +207,7 @@ class ImageExamples:
             image = np.atleast_3d(cv2.resize(image, size))
         height, width, channels = image.shape
         if encoding:
-            _, encoded = cv2.imencode(f".{encoding}", image)
-            value = encode_datum(data=encoded.data, label=label, encoded=True)
+            value = encode_datum(data=_encoded(image, encoding), label=label, encoded=True)
         else:
             value = encode_datum(
                 channels=channels,
@@ -257,6 +269,21 @@ def _planes(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _same_type(one: str, other: str) -> bool:
     return one == other or {one, other} == _JPEG
+
+
+def _encoded(image: NDArray[np.uint8], ending: str) -> bytes:
+    """Return the file of an image.
+
+    Raises:
+        UnreadableError: OpenCV writes none of that type with so many channels.
+    """
+    is_done, file = cv2.imencode(f".{ending}", image)
+    if not is_done:
+        raise UnreadableError(
+            f"OpenCV writes no {ending} file of {counted(image.shape[2], 'channel')}; "
+            f"--encode-type sets another type"
+        )
+    return bytes(file)
 
 
 def _can_encode(ending: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import time
 import warnings
@@ -59,8 +60,18 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def print_json(report: dict[str, Any]) -> None:
-    """Print a report for programs."""
-    sys.stdout.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    """Print a report for programs; numbers that are not finite, which JSON has not, as null."""
+    text = json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(f"{text}\n")
+
+
+def _finite(value: Any) -> Any:
+    """Return a report with None for every number that is not finite."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def shown_bytes(nbytes: int) -> str:

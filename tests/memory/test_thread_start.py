@@ -82,3 +82,28 @@ def test_an_interrupted_wait_leaves_it_to_be_settled(monkeypatch: pytest.MonkeyP
     assert threads[0].is_alive()
     over.set()
     threads[0].join()
+
+
+def test_a_thread_that_is_never_heard_of_is_an_error_and_no_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that finds no memory for its first steps: Python itself would wait for ever."""
+    threads, over = _threads(1)
+    may_start = threading.Event()
+    real = threading.Thread.start
+
+    def late(thread: threading.Thread) -> None:
+        may_start.wait(20)
+        real(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("memory._thread_start._LIMIT_S", 0.1)
+        patch.setattr(threading.Thread, "start", late)
+        start = ThreadStart(threads)
+        with pytest.raises(RuntimeError, match="not heard of for"):
+            start.run()
+        assert not start.has_started()  # at once: it is waited for no longer
+        may_start.set()
+        over.set()
+        while threads[0].ident is None or threads[0].is_alive():
+            over.wait(0.001)

@@ -662,3 +662,17 @@ def test_listening_leaves_loggers_as_they_were() -> None:
 def test_a_key_that_would_steer_the_terminal_is_escaped() -> None:
     assert shown_key(b"a\x1b[31m\n\xff") == r"a\x1b[31m\n\xff"
     assert shown_key("größe 日".encode()) == "größe 日"
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_not_finite_is_null_in_json_and_a_warning_of_check(run: Run) -> None:
+    for name, options in (
+        ("large", "transform: {scale: 1e30, dtype: float16}"),
+        ("sound", "transform: {scale: 1}"),
+    ):
+        Path(f"{name}.yaml").write_text(f"source: data/lmdb\nbatch_size: 2\n{options}\n")
+    found = report(run, "check", "large.yaml")
+    assert found["most"] is None
+    (warning,) = found["warnings"]
+    assert "no finite numbers: the records hold such, or float16 cannot hold" in warning
+    assert report(run, "check", "sound.yaml")["warnings"] == []

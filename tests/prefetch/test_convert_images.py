@@ -241,10 +241,18 @@ def test_encoded_needs_a_name_that_tells_a_type_that_can_be_written(tmp_path: Pa
     assert 3 == decoded(stored(tmp_path, "photo", Treatment(encode_type="png"))).shape[2]
 
 
-@pytest.mark.parametrize("encode_type", ["xyz", "../png", ".png"])
-def test_an_encode_type_that_cannot_be_written_is_refused_at_once(encode_type: str) -> None:
-    with pytest.raises(OptionsError, match="can be written"):
+@pytest.mark.parametrize("encode_type", ["xyz", "../png", ".png", "hdr", "pfm", "pgm"])
+def test_an_encode_type_that_makes_no_usable_files_is_refused_at_once(encode_type: str) -> None:
+    """Nobody writes the first; what OpenCV makes of the others has no colours of 8 bits."""
+    with pytest.raises(OptionsError, match="can be written and that a feed reads"):
         Treatment(encode_type=encode_type)
+
+
+def test_an_image_that_the_type_of_its_name_cannot_hold_is_unreadable(tmp_path: Path) -> None:
+    """A GIF has no grey in OpenCV, which says so by its result alone."""
+    write(tmp_path / "a.gif", COLORS)
+    with pytest.raises(UnreadableError, match="no gif file of 1 channel; --encode-type"):
+        examples(tmp_path, "a.gif", GRAY_ENCODED).read(0)
 
 
 def test_the_fingerprint_tells_names_labels_and_treatment_apart() -> None:

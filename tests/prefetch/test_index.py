@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from contextlib import closing, suppress
@@ -17,6 +18,7 @@ from prefetch import _pages
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import CorruptDatabaseError, DatabaseTruncatedError, SourceError
 from prefetch._index import RecordIndex
+from prefetch._source import RecordSource
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -354,3 +356,19 @@ def test_any_damage_is_an_error_and_no_crash(
         with closing(file):
             index = RecordIndex.build(file, file.newest())
             index.keys(np.arange(index.num_records))
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE])
+def test_pages_that_cannot_be_mapped_are_an_error_of_the_source_with_a_cure(
+    tmp_path: Path, number: int
+) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(20))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with RecordSource.open(source) as opened, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mmap.mmap", refuse)
+        with pytest.raises(SourceError, match=r"cannot be mapped.*ulimit -v.*ulimit -n") as caught:
+            opened._databases[0].index()
+        assert caught.value.path == str(source)

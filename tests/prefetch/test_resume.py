@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import prefetch
+from prefetch._transform import RecordTransformer
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -140,6 +142,38 @@ def test_after_an_abandoned_epoch_the_loaded_feed_serves_its_rest(source: Path) 
         assert feed.epoch == 0
         first = next(iter(feed))
         assert (first.epoch, first.indices[0]) == (0, 12)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_iterator_that_waits_while_another_thread_loads_is_told_so(
+    source: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not told that the feed is closed, which it is not."""
+    may_read = threading.Event()
+    real = RecordTransformer.fill
+
+    def wait(self: RecordTransformer, *arguments: Any) -> Any:
+        may_read.wait(20)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(RecordTransformer, "fill", wait)
+    with prefetch.open(_options(source, threads=threads)) as feed:
+        state = feed.state_dict()
+        iterator = iter(feed)
+
+        def load() -> None:
+            while not feed.stats().slots_filling:
+                may_read.wait(0.001)
+            threading.Timer(0.05, may_read.set).start()  # close() waits for the reads in progress
+            feed.load_state_dict(state)
+
+        loader = threading.Thread(target=load)
+        loader.start()
+        with pytest.raises(prefetch.StaleIteratorError, match=r"load_state_dict\(\)"):
+            next(iterator)
+        loader.join()
+        assert not feed.closed
+        assert [batch.number for batch in feed] == list(range(8))
 
 
 @pytest.mark.parametrize("rng", ["counter", "caffe"])
