@@ -46,8 +46,10 @@ class ThreadStart:
         self._threads = threads
         self._error: BaseException | None = None
         self._made: list[int] = []
-        self._over = threading.Event()
-        self._is_lost = False
+        # A lock and no event, in whose wait Ctrl-C may leave a lock let go of that is not held.
+        self._over = threading.Lock()
+        self._over.acquire()
+        self._is_certain = False
 
     def run(self) -> None:
         """Start the threads, and wait until they have been; only once.
@@ -72,8 +74,12 @@ class ThreadStart:
 
         One that has not said so after 20 s is taken for dead; should it live, it runs later.
         """
-        if self._made and not self._is_lost and not self._over.wait(_LIMIT_S):
-            self._is_lost = True
+        if not self._made or self._is_certain:
+            return
+        if self._over.acquire(timeout=_LIMIT_S):
+            self._over.release()
+        elif not self._is_certain:
+            self._is_certain = True
             self._error = RuntimeError(
                 f"a new thread was not heard of for {_LIMIT_S:g} s: it died at once, most likely "
                 f"for want of memory"
@@ -93,4 +99,5 @@ class ThreadStart:
             self._error = error
         finally:
             self._threads = ()
-            self._over.set()
+            self._is_certain = True
+            self._over.release()
