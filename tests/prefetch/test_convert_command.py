@@ -10,13 +10,16 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
+from prefetch._convert._conversion import Report
 from prefetch._mean import load_mean
-from prefetch.cli import main
+from prefetch.cli import _convert, main
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -335,3 +338,25 @@ def test_arrays_convert_from_the_command_line(
     np.savez("x.npz", a=np.zeros((2, 6, 5, 3), np.uint8), b=np.array([1, 2]))
     assert 0 == main(["convert", "x.npz", "db", "--arrays", "a,b", "--reverse-channels"])
     assert "3 x 6 x 5: 2" in capsys.readouterr().out
+
+
+def test_the_report_of_a_resumed_conversion_says_which_records_its_shapes_are_of() -> None:
+    def lines(num_resumed: int) -> list[str]:
+        done = Report(
+            num_images=9,
+            num_stored=9,
+            num_resumed=num_resumed,
+            num_unchanged=0,
+            shapes={(3, 2, 4): 9 - num_resumed},
+            unreadable=(),
+            size_bytes=1,
+        )
+        opened: Any = SimpleNamespace(kind="a list", classes=())
+        return [text for _, text in _convert._fields(Path("db"), opened, done, None, 1.0)]
+
+    assert "3 x 2 x 4: 9" in lines(0)
+    assert "of the records stored now; inspect --full counts all" not in lines(0)
+    resumed = lines(5)
+    assert resumed.index("of the records stored now; inspect --full counts all") == (
+        resumed.index("3 x 2 x 4: 4") + 1
+    )
