@@ -114,14 +114,11 @@ class Ring:
         self.num_ahead += 1
         return slot
 
-    def lease(self, slot: Slot) -> None:
-        """Give a batch to the consumer: READY -> LEASED."""
-        slot.state = SlotState.LEASED
-        self.num_ahead -= 1
-        self.num_leased += 1
-
     def unlease(self, slot: Slot) -> None:
-        """Take a batch back that the consumer could not be given: LEASED -> READY."""
+        """Take a batch back that the consumer could not be given: LEASED -> READY.
+
+        `Delivery.take` does the reverse by itself: it may call nothing there.
+        """
         slot.state = SlotState.READY
         self.num_ahead += 1
         self.num_leased -= 1

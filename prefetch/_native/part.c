@@ -61,7 +61,7 @@ static void load_words(const struct part *part, size_t position, uint32_t words[
 /* Ask for a record's bytes before they are needed: hardware looks ahead only once it has seen a few
  * lines of them. Of a small one that becomes floats only the ends, where its fields are: the loops
  * ask for its pixels, a line at a time, as they compute the record before. All at once is more than
- * a core can wait for (3x32x32 cropped to 28, out of memory and in any order: 0.65 of the time). */
+ * a core can wait for (3x32x32 cropped to 28, out of memory and in any order: 0.7 of the time). */
 static void look_ahead(const struct part *part, size_t position)
 {
     if (position >= part->num_records)

@@ -57,8 +57,8 @@ def test_no_thread_at_all_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> 
     assert not start.has_started()
 
 
-def test_an_interrupted_wait_leaves_it_to_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, over = _threads(1)
+def _start_late(patch: pytest.MonkeyPatch) -> threading.Event:
+    """Have threads start no earlier than an event, which is returned, is set."""
     may_start = threading.Event()
     real = threading.Thread.start
 
@@ -66,12 +66,19 @@ def test_an_interrupted_wait_leaves_it_to_be_settled(monkeypatch: pytest.MonkeyP
         may_start.wait(20)
         real(thread)
 
+    patch.setattr(threading.Thread, "start", late)
+    return may_start
+
+
+def test_an_interrupted_wait_leaves_it_to_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, over = _threads(1)
+
     def interrupted(_start: ThreadStart) -> None:
         raise KeyboardInterrupt
 
     start = ThreadStart(threads)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", late)
+        may_start = _start_late(patch)
         with patch.context() as interruption:
             interruption.setattr(ThreadStart, "settle", interrupted)
             with pytest.raises(KeyboardInterrupt):
@@ -89,16 +96,9 @@ def test_a_thread_that_is_never_heard_of_is_an_error_and_no_hang(
 ) -> None:
     """As one that finds no memory for its first steps: Python itself would wait for ever."""
     threads, over = _threads(1)
-    may_start = threading.Event()
-    real = threading.Thread.start
-
-    def late(thread: threading.Thread) -> None:
-        may_start.wait(20)
-        real(thread)
-
     with monkeypatch.context() as patch:
         patch.setattr("memory._thread_start._LIMIT_S", 0.1)
-        patch.setattr(threading.Thread, "start", late)
+        may_start = _start_late(patch)
         start = ThreadStart(threads)
         with pytest.raises(RuntimeError, match="not heard of for"):
             start.run()
