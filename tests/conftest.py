@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 settings.register_profile("ringfeed", deadline=None)  # a shared machine may stand still for a while
 settings.load_profile("ringfeed")
@@ -44,3 +45,17 @@ def _no_leaks() -> Iterator[None]:
         left = [thread for thread in left if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert _open_files() == files_before
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Return a function that waits until something is so, and fails the test where it never is."""
+
+    def wait(is_so: Callable[[], bool], timeout_s: float = 20) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            if time.monotonic() > deadline:
+                pytest.fail(f"it was not so within {timeout_s:g} s")
+            time.sleep(0.001)
+
+    return wait

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(
     not _kernel_choice.kernels_available, reason="only the C kernel fills several batches in a call"
 )
-
-DEADLINE_S = 20
 
 
 @pytest.fixture
@@ -46,25 +43,20 @@ def _open(source: Path, **options: Any) -> prefetch.Feed:
     return prefetch.open(config | options)
 
 
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = threading.Event()
-    for _ in range(DEADLINE_S * 1000):
-        if is_so():
-            return
-        deadline.wait(0.001)
-    pytest.fail("it never was so")
-
-
 @pytest.mark.parametrize(
     ("depth", "most"), [(1, 0), (2, 0), (3, 0), (4, 2), (6, 3), (8, 4), (20, 4)]
 )
 def test_half_of_the_depth_is_filled_in_a_call_but_four_batches_at_most(
-    source: Path, together: list[int], depth: int, most: int
+    source: Path,
+    together: list[int],
+    until: Callable[[Callable[[], bool]], None],
+    depth: int,
+    most: int,
 ) -> None:
     with _open(source, prefetch=depth, epochs=None, threads=1) as feed:
         iterator = iter(feed)
         next(iterator)
-        _until(lambda: feed.stats().slots_ready == depth)
+        until(lambda: feed.stats().slots_ready == depth)
         assert max(together, default=0) == most
 
 

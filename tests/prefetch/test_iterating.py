@@ -13,6 +13,7 @@ from prefetch._datum import encode_datum
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -242,12 +243,15 @@ def test_two_feeds_on_one_database_work_and_closing_one_leaves_the_other(
         assert _labels(train)[0] == [0, 1, 2, 3]
 
 
-def test_stats_count_what_was_served(source: Path) -> None:
+def test_stats_count_what_was_served(
+    source: Path, until: Callable[[Callable[[], bool]], None]
+) -> None:
     with prefetch.open({"source": source, "batch_size": 4, "prefetch": 2, "threads": 1}) as feed:
         for batch in feed:
             held = feed.stats()
             assert held.slots_leased == 1
             del batch
+        until(lambda: feed.stats().slots_ready == 2)  # the next epoch's: nothing is under way
         stats = feed.stats()
     assert (stats.batches, stats.samples) == (3, 10)
     assert (stats.threads, stats.prefetch, stats.slots, stats.device) == (1, 2, 3, "cpu")
