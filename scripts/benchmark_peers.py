@@ -20,7 +20,8 @@ With --json the report is one object:
                    versions, description, settings, tried: list of {settings, images_per_s} among
                    which the settings were the fastest, start_bytes: what the process held before,
                    rounds: {touch, read: lists of {images, label_sum, elapsed_s, cpu_s: of the
-                   process and its children, ready_next_s, anonymous_bytes, shared_bytes}},
+                   process and its children, ready_next_s, ready_arrays_s: next() and the arrays,
+                   anonymous_bytes, shared_bytes}},
                    delivered: whether the records were right in every round, verdict: null or
                    {num_images, identical, max_levels, mean_levels, mirrored, places}: some images
                    against the likest place in their record, in levels of 0 to 255};

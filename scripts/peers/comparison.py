@@ -188,6 +188,7 @@ def table(results: Sequence[Result], consumer: str, *, title: str) -> Table:
         "median",
         "ours/it",
         "next µs",
+        "arrays too",
         "MB",
         "of it imports",
     )
@@ -210,6 +211,7 @@ def table(results: Sequence[Result], consumer: str, *, title: str) -> Table:
             f"{mid(_cpu):.4f}",
             "" if ours is None else f"{ratio(ours, result, _speed, consumer):.2f}",
             f"{mid(lambda measured: 1e6 * measured.ready_next_s):,.0f}",
+            f"{mid(lambda measured: 1e6 * measured.ready_arrays_s):,.0f}",
             f"{max(one.anonymous_bytes + one.shared_bytes for one in rounds) / 1e6:,.0f}",
             f"{result.start_bytes / 1e6:,.0f}",
             _pixels(result),

@@ -74,6 +74,7 @@ class Round:
         elapsed_s: Wall time in seconds.
         cpu_s: CPU time of the loader's process and its children, the consumer's work included.
         ready_next_s: What next() took for a batch that stood ready, in seconds.
+        ready_arrays_s: What next() took with the batch's arrays. Only the feed makes them apart.
         anonymous_bytes: Memory that only these processes can use, after the round.
         shared_bytes: Shared memory, in which workers leave batches.
     """
@@ -83,6 +84,7 @@ class Round:
     elapsed_s: float
     cpu_s: float
     ready_next_s: float
+    ready_arrays_s: float
     anonymous_bytes: int
     shared_bytes: int
 

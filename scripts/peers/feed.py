@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from peers.works import Settings, Stream, Work
+    from peers.works import Arrays, Settings, Work
 
 
 def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001 - as all modules
@@ -22,8 +22,10 @@ def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001
 
 
 @contextmanager
-def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stream]:
-    """Open a feed; see `peers.works.OpenStream`."""
+def open_stream(
+    work: Work, database: Path, settings: Settings
+) -> Iterator[Iterator[prefetch.Batch]]:
+    """Open a feed; see `peers.works.OpenStream`. Its batches become `arrays` later."""
     transform: dict[str, Any] = {"dtype": work.dtype}
     if work.crop:
         transform["crop_size"] = work.crop
@@ -40,7 +42,12 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
         "transform": transform,
     }
     with prefetch.open(config, **settings) as feed:
-        yield _arrays(feed)
+        yield _batches(feed)
+
+
+def arrays(batch: prefetch.Batch) -> Arrays:
+    """Return a batch's data and labels; every other module's stream has them made already."""
+    return batch.data.numpy(writable=False), batch.label.numpy(writable=False)
 
 
 def describe() -> dict[str, Any]:
@@ -48,7 +55,6 @@ def describe() -> dict[str, Any]:
     return {"kernels": "C" if _kernel_choice.kernels_available else "NumPy"}
 
 
-def _arrays(feed: prefetch.Feed) -> Stream:
+def _batches(feed: prefetch.Feed) -> Iterator[prefetch.Batch]:
     while True:
-        for batch in feed:
-            yield batch.data.numpy(writable=False), batch.label.numpy(writable=False)
+        yield from feed

@@ -25,11 +25,11 @@ from peers import process_tree
 from peers.works import PREFETCH, WORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
-    from peers.works import Arrays, Stream, Work
+    from peers.works import Arrays, Work
 
 _AHEAD = 3 * PREFETCH  # SPDL has up to 10 batches on the way, between its stages
 _SAMPLED = 16
@@ -48,22 +48,42 @@ def _read(data: npt.NDArray[Any]) -> None:
 CONSUMERS: dict[str, Callable[[npt.NDArray[Any]], None]] = {"touch": _touch, "read": _read}
 
 
+def _as_they_are(batch: Arrays) -> Arrays:
+    return batch
+
+
 class _Measured:
     """An open loader.
+
+    Args:
+        stream: Its batches.
+        arrays: What makes arrays of one.
+        work: What it does.
+        num_records: Records in the database.
 
     Attributes:
         taken: Batches taken so far.
     """
 
-    def __init__(self, stream: Stream, work: Work, num_records: int) -> None:
+    def __init__(
+        self,
+        stream: Iterator[Any],
+        arrays: Callable[[Any], Arrays],
+        work: Work,
+        num_records: int,
+    ) -> None:
         self._stream = stream
+        self._arrays = arrays
         self._work = work
         self._num_records = num_records
         self.taken = 0
-        self._last: Arrays | None = None
+        self._last: Any = None
 
     def take(self) -> Arrays:
         """Return the next batch, and let go of the one before."""
+        return self._arrays(self._take())
+
+    def _take(self) -> Any:
         self._last = None
         self._last = next(self._stream)
         self.taken += 1
@@ -72,12 +92,17 @@ class _Measured:
     def measure(self, *, consumer: str, num_batches: int) -> dict[str, Any]:
         """Measure a round, after as many batches as may have been ready at rest."""
         consume = CONSUMERS[consumer]
-        next_s = []
+        ready = []
         for _ in range(_AHEAD):
             began = time.perf_counter()
-            data, _ = self.take()
-            next_s.append(time.perf_counter() - began)
+            batch = self._take()
+            next_s = time.perf_counter() - began
+            data, _ = self._arrays(batch)
+            del batch
+            ready.append((next_s, time.perf_counter() - began))
             consume(data)
+        # The second: the first may have to wake a thread that has slept since the last round.
+        next_s, arrays_s = ready[1]
         images = label_sum = 0
         cpu_s, began = process_tree.cpu_s(os.getpid()), time.perf_counter()
         for _ in range(num_batches):
@@ -93,8 +118,8 @@ class _Measured:
             "label_sum": label_sum,
             "elapsed_s": elapsed_s,
             "cpu_s": cpu_s,
-            # The second: the first may have to wake a thread that has slept since the last round.
-            "ready_next_s": next_s[1],
+            "ready_next_s": next_s,
+            "ready_arrays_s": arrays_s,
             **dataclasses.asdict(memory),
         }
 
@@ -127,7 +152,8 @@ def serve(module_name: str) -> None:
                 work, database = works[arguments["work"]], Path(arguments["database"])
                 opened = module.open_stream(work, database, arguments["settings"])
                 stream = stack.enter_context(opened)
-                measured = _Measured(stream, work, arguments["num_records"])
+                arrays = getattr(module, "arrays", _as_they_are)
+                measured = _Measured(stream, arrays, work, arguments["num_records"])
                 describe = getattr(module, "describe", dict)
                 return {"memory": dataclasses.asdict(before), "description": describe()}
             if measured is None:
