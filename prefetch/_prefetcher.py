@@ -122,11 +122,14 @@ class Prefetcher:
 
     # What readers call -------------------------------------------------------------------------
 
-    def next_job(self, busy_s: float = 0.0) -> Opening | Part | None:
+    def next_job(
+        self, busy_s: float = 0.0, planned: Opening | None = None
+    ) -> Opening | Part | None:
         """Return a reader's next piece of work, None when it is to end; blocks until there is.
 
         Args:
             busy_s: What the piece before took, in seconds.
+            planned: The next piece, from `early_opening`.
         """
         inbox = self._ring.inbox
         while True:
@@ -136,7 +139,7 @@ class Prefetcher:
                 self._collect()
                 if self._stopping:
                     return None
-                job = self._schedule.find_job()
+                job = planned or self._schedule.find_job()
                 unneeded = self._ring.take_unneeded() if isinstance(job, Opening) else []
                 if job is not None:
                     self._schedule.wake_idle()
@@ -155,6 +158,17 @@ class Prefetcher:
         """Return another slot to open for a reader that has opened one; never waits."""
         with self._lock:
             return None if self._stopping else self._schedule.find_opening()
+
+    def early_opening(self) -> Opening | None:
+        """Return a slot to open for a reader before it hands over what it has filled.
+
+        Only where a batch is planned without anything being read, which may take long.
+        """
+        with self._lock:
+            if self._stopping or self._walker is not None:
+                return None
+            self._collect()
+            return self._schedule.find_early_opening()
 
     @property
     def most_together(self) -> int:

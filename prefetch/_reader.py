@@ -41,6 +41,7 @@ class Reader(threading.Thread):
         self._clock = clock
         self._allowed_shape: tuple[int, ...] | None = None
         self._doing: str | Opening | Part = "starting"
+        self._planned: Opening | None = None  # its next piece of work, if that is known already
 
     @property
     def doing(self) -> str:
@@ -79,7 +80,8 @@ class Reader(threading.Thread):
 
     def _next_job(self, busy_s: float) -> Opening | Part | None:
         self._doing = "waiting for work"
-        return self._prefetcher.next_job(busy_s)
+        planned, self._planned = self._planned, None
+        return self._prefetcher.next_job(busy_s, planned)
 
     def _work(self, job: Opening | Part, filler: Filler, stream: Stream | None) -> None:
         self._doing = job
@@ -100,14 +102,27 @@ class Reader(threading.Thread):
 
     def _failure_of_filling(self, part: Part, filler: Filler) -> BaseException | None:
         self._doing = part
-        return _failure_of(lambda: filler.fill(part))
+        return _failure_of(lambda: self._fill(part, filler))
+
+    def _fill(self, part: Part, filler: Filler) -> None:
+        """Fill a part; before it is handed over, plan the batch that is to follow.
+
+        A consumer that waits leaves a reader the GIL. It wakes up with the batch, and NumPy, with
+        which batches are planned, lets go of the GIL again and again: a loop in pure Python would
+        keep it for 5 ms each time, with nobody reading meanwhile.
+        """
+        filler.fill(part)
+        if self._planned is None:
+            opening = self._prefetcher.early_opening()
+            if opening is not None and self._plan(opening.slot):
+                self._planned = Opening(opening.slot, is_planned=True)
 
     def _open_some(self, job: Opening, filler: Filler) -> list[Part]:
         """Open a slot, and if its batch is light the next ones; return the first part of each."""
         parts: list[Part] = []
         opening: Opening | None = job
         while opening is not None:
-            part = self._open(opening.slot, filler)
+            part = self._open(opening, filler)
             opening = None
             if part is not None:
                 parts.append(part)
@@ -115,10 +130,12 @@ class Reader(threading.Thread):
                     opening = self._prefetcher.next_opening()
         return parts
 
-    def _open(self, slot: Slot, filler: Filler) -> Part | None:
+    def _open(self, opening: Opening, filler: Filler) -> Part | None:
         """Plan a slot's batch and give it its memory; return its first part."""
+        slot = opening.slot
+        if not opening.is_planned and not self._plan(slot):
+            return None
         try:
-            self._prefetcher.plan_into(slot)
             sample_shape = filler.first_shape(slot)
             if sample_shape != self._allowed_shape:
                 self._assembly.refuse_too_large(sample_shape)
@@ -133,6 +150,15 @@ class Reader(threading.Thread):
             self._prefetcher.publish(slot, error)
             return None
         return self._prefetcher.shaped(slot)
+
+    def _plan(self, slot: Slot) -> bool:
+        """Plan a slot's batch; return whether that went well."""
+        try:
+            self._prefetcher.plan_into(slot)
+        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
+            self._prefetcher.publish(slot, error)
+            return False
+        return True
 
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None

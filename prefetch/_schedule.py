@@ -25,9 +25,10 @@ _MOST_TOGETHER = 4
 
 
 class Opening(NamedTuple):
-    """Work for a reader: plan a batch into an empty slot, then find its shape."""
+    """Work for a reader: plan a batch into an empty slot, if that is not done, and find its shape."""
 
     slot: Slot
+    is_planned: bool = False
 
 
 class Part(NamedTuple):
@@ -70,10 +71,12 @@ class Schedule:
 
     def find_job(self) -> Opening | Part | None:
         """Return a piece of work, the oldest batch's first; None if there is none."""
-        for slot in self._filling:
-            if not slot.discarded and slot.next_part < slot.num_parts:
-                return self._next_part(slot)
-        return self.find_opening()
+        slot = self._next_filling()
+        return self.find_opening() if slot is None else self._next_part(slot)
+
+    def find_early_opening(self) -> Opening | None:
+        """Return a slot to open, where the next piece of work is none but that."""
+        return self.find_opening() if self._next_filling() is None else None
 
     def find_opening(self) -> Opening | None:
         """Return a slot to open; None if there is none."""
@@ -85,6 +88,13 @@ class Schedule:
         self._opening = True
         self._filling.append(slot)
         return Opening(slot)
+
+    def _next_filling(self) -> Slot | None:
+        """Return the slot of the oldest batch that has a part left."""
+        for slot in self._filling:
+            if not slot.discarded and slot.next_part < slot.num_parts:
+                return slot
+        return None
 
     def wake_idle(self) -> None:
         """Wake as many idle readers as there is work for."""
