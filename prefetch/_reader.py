@@ -109,10 +109,11 @@ class Reader(threading.Thread):
 
         A consumer that waits leaves a reader the GIL. It wakes up with the batch, and NumPy, with
         which batches are planned, lets go of the GIL again and again: a loop in pure Python would
-        keep it for 5 ms each time, with nobody reading meanwhile.
+        keep it for 5 ms each time, with nobody reading meanwhile. Light batches come several at
+        once, and keep the consumer busy.
         """
         filler.fill(part)
-        if self._planned is None:
+        if self._planned is None and not part.slot.is_light:
             opening = self._prefetcher.early_opening()
             if opening is not None and self._plan(opening.slot):
                 self._planned = Opening(opening.slot, is_planned=True)

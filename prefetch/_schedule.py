@@ -25,7 +25,7 @@ _MOST_TOGETHER = 4
 
 
 class Opening(NamedTuple):
-    """Work for a reader: plan a batch into an empty slot, if that is not done, and find its shape."""
+    """Work for a reader: plan a batch into an empty slot, unless that is done; find its shape."""
 
     slot: Slot
     is_planned: bool = False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import prefetch
-from prefetch import _prefetcher
+from prefetch import _prefetcher, _schedule
 from prefetch._prefetcher import Prefetcher
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -40,6 +40,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         events.extend(f"hand over {part.slot.sequence}" for part, _ in parts)
         return parts_done(self, parts)
 
+    monkeypatch.setattr(_schedule, "_MIN_RAW_BYTES_TO_SPLIT", 0)  # so no batch is light
     monkeypatch.setattr(Prefetcher, "plan_into", plan)
     monkeypatch.setattr(Prefetcher, "parts_done", done)
     return events
