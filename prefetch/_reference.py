@@ -334,7 +334,17 @@ def _finish(stage: NDArray[Any], out: NDArray[Any], recipe: Recipe) -> None:
     if (recipe.scale != 1).any():
         _each_channel(np.multiply, stage, recipe.scale, recipe)
     if stage is not out:
-        np.copyto(out, stage, casting="same_kind")
+        _halve(stage, out)
+
+
+def _halve(floats: NDArray[np.float32], halves: NDArray[np.float16]) -> None:
+    """Round to float16. NaNs become quiet ones, as chips do it and NumPy on some chips only."""
+    np.copyto(halves, floats, casting="same_kind")
+    nans = np.isnan(floats)
+    if nans.any():
+        bits = floats[nans].view(np.uint32)
+        quiet = bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x03FF
+        halves[nans] = quiet.astype(np.uint16).view(np.float16)
 
 
 def _each_channel(

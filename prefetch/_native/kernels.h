@@ -211,15 +211,14 @@ static inline uint32_t either(bool condition, uint32_t yes, uint32_t no)
     return (yes & mask) | (no & ~mask);
 }
 
-/* Round float32 bits to the nearest float16's, ties to even; a NaN keeps what payload it can, as
- * NumPy has it. Compared with NumPy for all 2^32 of them. Without branches, so that it vectorises;
- * the cases are too large or no number, subnormal, and normal. Adding 0.5 rounds a subnormal at the
- * right bit. */
+/* Round float32 bits to the nearest float16's, ties to even; a NaN becomes a quiet one and keeps
+ * what payload it can, as the instructions of x86 and ARM have it. Compared with F16C's for all 2^32
+ * of them. Without branches, so that it vectorises; the cases are too large or no number, subnormal,
+ * and normal. Adding 0.5 rounds a subnormal at the right bit. */
 static inline uint16_t half_bits(uint32_t bits)
 {
     const uint32_t sign = bits & 0x80000000u, size = bits ^ sign;
-    const uint32_t payload = 0x7C00u + ((size & 0x007FFFFFu) >> 13);
-    const uint32_t nan = payload + (payload == 0x7C00u);
+    const uint32_t nan = 0x7E00u | ((size & 0x007FFFFFu) >> 13);
     const uint32_t large = either(size > 0x7F800000u, nan, 0x7C00u);
     const uint32_t normal = (size - 0x38000000u + 0xFFFu + ((size >> 13) & 1)) >> 13;
     const uint32_t small_size = either(size < 0x38800000u, size, 0);

@@ -150,7 +150,7 @@ static void halve(const uint8_t *restrict floats, size_t num, uint8_t *restrict 
 {
     size_t at = 0;
 #if defined(RINGFEED_AVX2)
-    for (; at + LANES <= num && can_halve(from_floats(floats + 4 * at)); at += LANES)
+    for (; at + LANES <= num; at += LANES)
         store_halves(halves + 2 * at, from_floats(floats + 4 * at));
 #endif
     for (; at < num; at++) {

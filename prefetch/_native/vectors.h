@@ -56,12 +56,6 @@ INLINE void store(uint8_t *to, vector value)
     _mm256_storeu_ps((float *)(void *)to, value);
 }
 
-/* The instruction makes NaNs quiet, which NumPy does not. */
-INLINE bool can_halve(vector value)
-{
-    return _mm256_movemask_ps(_mm256_cmp_ps(value, value, _CMP_UNORD_Q)) == 0;
-}
-
 INLINE void store_halves(uint8_t *to, vector value)
 {
     _mm_storeu_si128((__m128i *)(void *)to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));

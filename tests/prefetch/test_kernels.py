@@ -258,3 +258,15 @@ def test_float16_is_the_twins_at_every_exponent_and_every_edge() -> None:
     for kernels, data in zip((_kernels, _reference), rows, strict=True):
         assert kernels.fill([value], np.zeros((1, 3), np.uint32), data, None, recipe) == []
     assert np.array_equal(rows[0].view(np.uint16), rows[1].view(np.uint16))
+
+
+@pytest.mark.parametrize("kernels", [_kernels, _reference], ids=["c", "numpy"])
+def test_a_nan_becomes_a_quiet_float16_on_every_chip(kernels: Any) -> None:
+    # The first two are signalling: NumPy keeps them so on x86 and not on ARM.
+    bits = [0x7F800001, 0xFFA00000, 0x7FC01000, 0xFFC02000]
+    floats = np.array(bits * 5, np.uint32).view(np.float32)  # more than a vector
+    value = memoryview(encode_datum(channels=1, height=1, width=floats.size, floats=floats))
+    recipe = Transform(train=False, dtype=np.dtype(np.float16)).recipe
+    row = np.zeros((1, 1, 1, floats.size), np.float16)
+    assert kernels.fill([value], np.zeros((1, 3), np.uint32), row, None, recipe) == []
+    assert row.view(np.uint16).ravel().tolist() == [0x7E00, 0xFF00, 0x7E00, 0xFE01] * 5
