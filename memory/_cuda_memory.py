@@ -13,19 +13,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from memory._arguments import check_nbytes
 from memory._cuda import cupy, runtime
 from memory._cuda_context import is_out_of_memory
-from memory._errors import ClosedError, DeviceError, DeviceMemoryError, HostMemoryError
-from memory._host import allocate_host
+from memory._errors import DeviceError, DeviceMemoryError, HostMemoryError
+from memory._host import BlockBuffer, allocate_host
 from memory._ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
     from memory._cuda_context import CudaContext
     from memory._device import HostBuffer
@@ -89,27 +85,10 @@ class PinnedBlock:
         self._context.undertaker.give_up(_free_host, self._ptr)
 
 
-class PinnedBuffer:
-    """A pinned host buffer; see ``HostBuffer``."""
+class PinnedBuffer(BlockBuffer):
+    """A pinned host buffer."""
 
-    def __init__(self, block: PinnedBlock) -> None:
-        self.nbytes: int = block.nbytes
-        self._array: NDArray[np.uint8] | None = np.asarray(block)
-
-    @property
-    def array(self) -> NDArray[np.uint8]:
-        """The bytes: uint8, shape (nbytes,), writable; see ``HostBuffer.array``."""
-        if self._array is None:
-            raise ClosedError(f"pinned host buffer of {self.nbytes} bytes", operation="array")
-        return self._array
-
-    def close(self) -> None:
-        """Give up this object's own hold on the memory; arrays that exist stay valid."""
-        self._array = None
-
-    def __repr__(self) -> str:
-        state = "closed" if self._array is None else "open"
-        return f"<PinnedBuffer {self.nbytes} bytes, {state}>"
+    _called = "pinned host buffer"
 
 
 class CudaMemory:

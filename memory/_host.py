@@ -46,17 +46,16 @@ class HostBlock:
             self._ledger.give_back(self.nbytes)
 
 
-class PageableBuffer:
-    """A host buffer that is not pinned.
+class BlockBuffer:
+    """A hold on a block of host memory; see ``HostBuffer``.
 
-    Example:
-        >>> from memory import open_device
-        >>> buffer = open_device("cpu").alloc_host(4, zero=True)
-        >>> buffer.array
-        array([0, 0, 0, 0], dtype=uint8)
+    Args:
+        block: The memory: of whatever kind, with an ``__array_interface__``.
     """
 
-    def __init__(self, block: HostBlock) -> None:
+    _called = "host buffer"
+
+    def __init__(self, block: Any) -> None:
         self.nbytes: int = block.nbytes
         self._array: NDArray[np.uint8] | None = np.asarray(block)
 
@@ -64,7 +63,7 @@ class PageableBuffer:
     def array(self) -> NDArray[np.uint8]:
         """The bytes: uint8, shape (nbytes,), writable; see ``HostBuffer.array``."""
         if self._array is None:
-            raise ClosedError(f"host buffer of {self.nbytes} bytes", operation="array")
+            raise ClosedError(f"{self._called} of {self.nbytes} bytes", operation="array")
         return self._array
 
     def close(self) -> None:
@@ -73,7 +72,18 @@ class PageableBuffer:
 
     def __repr__(self) -> str:
         state = "closed" if self._array is None else "open"
-        return f"<PageableBuffer {self.nbytes} bytes, {state}>"
+        return f"<{type(self).__name__} {self.nbytes} bytes, {state}>"
+
+
+class PageableBuffer(BlockBuffer):
+    """A host buffer that is not pinned.
+
+    Example:
+        >>> from memory import open_device
+        >>> buffer = open_device("cpu").alloc_host(4, zero=True)
+        >>> buffer.array
+        array([0, 0, 0, 0], dtype=uint8)
+    """
 
 
 def allocate_host(
