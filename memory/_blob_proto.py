@@ -156,27 +156,37 @@ def _values_in(proto: BlobMessage, field: str, dtype: np.dtype[Any], count: int)
 
 
 def _convert(values: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+    if dtype.kind in "iu" and not _are_integers(values, dtype):
+        raise BlobProtoError(
+            f"{name}: expected values that {dtype.name} holds exactly, found others; "
+            f"read them into a blob of floats",
+            field=name,
+        )
     with np.errstate(all="ignore"):
-        converted = values.astype(dtype)
-        # Compared as float64, which is exact on both sides wherever they are equal.
-        if dtype.kind in "iu" and not np.array_equal(converted.astype(np.float64), values):
-            raise BlobProtoError(
-                f"{name}: expected values that {dtype.name} holds exactly, found others; "
-                f"read them into a blob of floats",
-                field=name,
-            )
-    return converted
+        return values.astype(dtype)
+
+
+def _are_integers(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether an integer dtype holds these floats exactly.
+
+    Chips differ in what they make of a float that an integer cannot hold: on ARM 2**63 becomes
+    2**63 - 1, which as a float is 2**63 again. So the range comes first.
+    """
+    range_of = np.iinfo(dtype)
+    in_range = (values >= float(range_of.min)) & (values < float(range_of.max + 1))
+    return bool(in_range.all() and (values == np.trunc(values)).all())
 
 
 def _to_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
     values = values.reshape(-1)
     floats = values.astype(np.float32 if values.dtype in _FLOAT_DTYPES else np.float64)
-    with np.errstate(invalid="ignore"):
-        if values.dtype.kind == "i" and not np.array_equal(floats.astype(values.dtype), values):
-            raise BlobProtoError(
-                f"{name}: expected values that a double holds exactly, found some beyond 2**53",
-                field=name,
-            )
+    if values.dtype.kind == "i" and not (
+        _are_integers(floats, values.dtype) and np.array_equal(floats.astype(values.dtype), values)
+    ):
+        raise BlobProtoError(
+            f"{name}: expected values that a double holds exactly, found some beyond 2**53",
+            field=name,
+        )
     return floats
 
 
