@@ -113,8 +113,12 @@ def test_torch_saves_a_feeds_state(source: Path) -> None:
 
 
 def test_the_loader_that_gpu_check_compares_with_serves_the_same_records(source: Path) -> None:
-    # Before the feed: its workers are forked, and a database must not be taken across a fork.
-    loader = iter(torch.utils.data.DataLoader(Datums(source), batch_size=4, num_workers=2))
+    # Not forked: JAX, which other tests import, has threads.
+    loader = iter(
+        torch.utils.data.DataLoader(
+            Datums(source), batch_size=4, num_workers=2, multiprocessing_context="spawn"
+        )
+    )
     expected = [next(loader) for _ in range(3)]
     del loader
     options = {"source": source, "batch_size": 4, "transform": {"dtype": "uint8"}}
