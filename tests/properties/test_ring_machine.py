@@ -223,8 +223,9 @@ class SteppedReader(Reader):
         stream: Any = device.make_stream(self.name) if device.has_device_memory else None
         filler = Filler(self._assembly)
         while True:
+            planned, self._planned = self._planned, None
             try:
-                job = prefetcher.next_job()
+                job = prefetcher.next_job(0.0, planned)
             except Parked:
                 self.idle = True
                 yield
@@ -246,7 +247,10 @@ class SteppedReader(Reader):
             together = filler.fill_ahead(parts)
             done: list[tuple[Part, BaseException | None]] = []
             while parts:
-                done.append((parts[0], self._failure_of_slow_filling(parts.pop(0), filler)))
+                part = parts.pop(0)
+                failure = yield from self._failure_of_slow_filling(part, filler)
+                done.append((part, failure))
+                del failure
                 yield
                 if together and parts:
                     continue
@@ -260,12 +264,20 @@ class SteppedReader(Reader):
         self.over = True
         prefetcher.reader_ended()
 
-    def _failure_of_slow_filling(self, part: Part, filler: Filler) -> BaseException | None:
+    def _failure_of_slow_filling(self, part: Part, filler: Filler) -> Any:
+        """Do as `Reader._fill` does, with others in between."""
         try:
             self._machine.meet_fault(part.slot.sequence, "filling", part.start)
             filler.fill(part)
         except BaseException as error:  # noqa: BLE001 - as Reader
             return error
+        if self._planned is None and not part.slot.is_light:
+            yield
+            opening = self._prefetcher.early_opening()
+            if opening is not None:
+                yield
+                if self._plan(opening.slot):
+                    self._planned = Opening(opening.slot, is_planned=True)
         return None
 
     def _open_some_slowly(self, job: Opening, filler: Filler) -> Any:
@@ -285,8 +297,9 @@ class SteppedReader(Reader):
     def _open_slowly(self, job: Opening, filler: Filler) -> Any:
         """Do as `Reader._open` does, with others in between."""
         prefetcher, slot = self._prefetcher, job.slot
+        if not job.is_planned and not self._plan(slot):
+            return None
         try:
-            prefetcher.plan_into(slot)
             yield
             self._machine.meet_fault(slot.sequence, "opening")
             slot.shape(
