@@ -199,7 +199,8 @@ def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray
 def _load(path: Path) -> NDArray[Any]:
     shown = os.fspath(path.absolute())
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):  # of a shape's product, which the error is about
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise

@@ -9,6 +9,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from prefetch._shown import shown_message
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
@@ -109,19 +111,10 @@ class Streams:
 def tell(level: str, message: str) -> None:
     """Write a message beside the output, in one line where it is one; to nobody if nobody reads."""
     try:
-        sys.stderr.write(f"{level}: {printable(message)}\n")
+        sys.stderr.write(f"{level}: {shown_message(message)}\n")
         sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
-
-
-def printable(text: str) -> str:
-    """Return a text whose names are no UTF-8, or would steer a terminal, with these escaped."""
-    shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
-        for char in shown
-    )
 
 
 def _discard(stream: TextIO) -> None:

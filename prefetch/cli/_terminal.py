@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from prefetch._errors import PrefetchWarning
-from prefetch.cli._streams import printable, tell
+from prefetch._shown import shown_message
+from prefetch.cli._streams import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +44,7 @@ def _console(file: TextIO) -> Console:
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Print names and values in two columns; a name is empty where the one before it goes on."""
-    rows = [(name, printable(value).replace("\n", "\\n")) for name, value in fields]
+    rows = [(name, shown_message(value).replace("\n", "\\n")) for name, value in fields]
     if not sys.stdout.isatty():
         width = max(len(name) for name, _ in rows)
         sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in rows))
@@ -80,14 +81,6 @@ def shown_bytes(nbytes: int) -> str:
         if nbytes >= 1000**power:
             return f"{nbytes} bytes ({nbytes / 1000**power:.1f} {unit})"
     return f"{nbytes} bytes"
-
-
-def shown_key(key: bytes) -> str:
-    """Return a key as text; what is no UTF-8, or would steer a terminal, is escaped."""
-    text = key.decode("utf-8", "backslashreplace")
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 class Patience:
