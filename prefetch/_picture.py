@@ -128,7 +128,10 @@ def stacked(sheets: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 
 def can_write(path: Path) -> bool:
     """Return whether a picture can be written under a name: its ending says in which format."""
-    return bool(path.suffix and cv2.haveImageWriter(path.name))
+    # OpenCV ends the process over a name that is no UTF-8: it is shown the ending alone.
+    return path.suffix[1:].isascii() and bool(
+        path.suffix and cv2.haveImageWriter(f"picture{path.suffix}")
+    )
 
 
 def write_picture(path: Path, sheet: NDArray[np.uint8]) -> None:

@@ -120,7 +120,7 @@ def convert(
             logger.warning(
                 "%s: %d of %s stored; --resume goes on with it",
                 draft.folder,
-                tally.num_stored,
+                draft.num_committed,  # the tally may be one ahead
                 counted(len(examples), "record"),
             )
             raise

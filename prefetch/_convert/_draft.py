@@ -92,7 +92,7 @@ class Draft:
                 undo.callback(os.close, self._notes)
                 _check_whole(self.folder / "database")
                 self._environment = lmdb.open(
-                    str(self.folder / "database"), map_size=map_bytes, lock=False
+                    os.fsencode(self.folder / "database"), map_size=map_bytes, lock=False
                 )
                 undo.callback(self._environment.close)
                 self._last_key = self._stored_last_key()
@@ -106,6 +106,12 @@ class Draft:
         # What follows the last whole note is of a write that was cut.
         self._notes_end = os.fstat(self._notes).st_size // NOTE_BYTES * NOTE_BYTES
         self._closed = False
+
+    @property
+    def num_committed(self) -> int:
+        """How many records are stored for good."""
+        entries: int = self._environment.stat()["entries"]
+        return entries
 
     def keys(self) -> Iterator[bytes]:
         """Yield the keys that are stored, in order."""
@@ -253,7 +259,7 @@ class Draft:
             shutil.rmtree(compact, ignore_errors=True)
             compact.mkdir()
             self._environment.set_mapsize(num_pages * stat["psize"])
-            self._environment.copy(str(compact), compact=True)
+            self._environment.copy(os.fsencode(compact), compact=True)
             database = compact
         self._environment.close()
         return database

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from pathlib import Path  # noqa: TC003 - typer looks it up
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -300,7 +299,7 @@ def _as_json(
     database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
 ) -> dict[str, Any]:
     return {
-        "database": _shown(database.absolute()),
+        "database": str(database.absolute()),
         "input": str(opened.kind),
         "images": done.num_images,
         "records": done.num_stored,
@@ -309,14 +308,9 @@ def _as_json(
         "shapes": [
             {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
         ],
-        "classes": {_shown(name): label for name, label in opened.classes},
+        "classes": dict(opened.classes),
         "unreadable": len(done.unreadable),
-        "unreadable_report": None if listed_in is None else _shown(listed_in),
+        "unreadable_report": None if listed_in is None else str(listed_in),
         "size_bytes": done.size_bytes,
         "elapsed_s": elapsed_s,
     }
-
-
-def _shown(path: str | Path) -> str:
-    """Return a path as text that any program reads, whatever its bytes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -61,17 +61,22 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def print_json(report: dict[str, Any]) -> None:
-    """Print a report for programs; numbers that are not finite, which JSON has not, as null."""
-    text = json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False)
+    r"""Print a report for programs.
+
+    Numbers that are not finite, which JSON has not, become null, and bytes of names that are no
+    UTF-8 ``\xf6``.
+    """
+    text = json.dumps(_for_json(report), indent=2, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(f"{text}\n")
 
 
-def _finite(value: Any) -> Any:
-    """Return a report with None for every number that is not finite."""
+def _for_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {_for_json(name): _for_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_for_json(item) for item in value]
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

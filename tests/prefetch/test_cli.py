@@ -557,6 +557,27 @@ def test_one_of_a_thing_is_called_as_such(run: Run) -> None:
     assert [] == re.findall(r"\b1 (?:\w+ )?\w+(?:es|[^s]s)\b", text)
 
 
+# --- paths -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_path_that_is_no_utf_8_is_like_any_other(run: Run) -> None:
+    name = os.fsdecode(b"k\xf6ln")
+    Path("data/lmdb").rename(name)
+    Path("feed.yaml").write_text("source: lmdb\n")
+    np.save("x.npy", np.zeros((5, 3, 8, 8), np.uint8))
+    assert report(run, "inspect", name, "--full", "--show", f"{name}.png")["path"].endswith(
+        r"/k\xf6ln"
+    )
+    assert report(run, "mean", name, f"{name}.npy")["mean_file"].endswith(r"/k\xf6ln.npy")
+    assert report(run, "convert", "x.npy", f"{name}2")["database"].endswith(r"/k\xf6ln2")
+    assert r"/k\xf6ln2" in run("inspect", f"{name}2")[1]
+    with prefetch.open({"source": name, "batch_size": 20}) as feed:
+        assert [20] == [len(batch) for batch in feed]
+    with pytest.raises(prefetch.ConfigError, match="half a character"):
+        prefetch.open({"source": "\ud800"})
+
+
 # --- for programs ----------------------------------------------------------------------------
 
 

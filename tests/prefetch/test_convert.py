@@ -29,6 +29,7 @@ from prefetch._convert import (
     open_input,
 )
 from prefetch._convert._conversion import _read
+from prefetch._convert._draft import Draft
 from prefetch._datum import parse_datum
 from prefetch.caffe import Datum
 
@@ -302,6 +303,31 @@ def test_all_cores_read_at_the_same_time(
     monkeypatch.setattr(type(opened.examples), "chunk", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert 8 == convert(opened.examples, tmp_path / "db").num_stored
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_interrupted_around_a_record_it_says_how_many_are_stored(
+    after: bool,  # noqa: FBT001 - a parameter of the test
+    images: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    put = Draft.put
+
+    def interrupted(self: Draft, key: bytes, value: bytes, **note: bytes) -> None:
+        if after or not key.startswith(b"00000006"):
+            put(self, key, value, **note)
+        if key.startswith(b"00000006"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Draft, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(images, NAMES, tmp_path / "db")
+    (message,) = caplog.messages
+    assert f"db.partial: {6 + after} of 10 records stored" in message
+    assert 6 + after == run(images, NAMES, tmp_path / "db", resume=True).num_resumed
 
 
 def test_a_reader_stops_between_two_images_where_nobody_wants_them_any_more(

@@ -167,7 +167,7 @@ def test_a_written_picture_holds_the_sheet(tmp_path: Path) -> None:
     assert sheet.tobytes() == np.asarray(cv2.imread(str(file))).tobytes()
 
 
-@pytest.mark.parametrize("name", ["sheet", "sheet.txt", ".png.gz", "sheet."])
+@pytest.mark.parametrize("name", ["sheet", "sheet.txt", ".png.gz", "sheet.", "a.\udcf6"])
 def test_a_name_that_is_no_pictures_is_refused(tmp_path: Path, name: str) -> None:
     assert not can_write(tmp_path / name)
     with pytest.raises(ValueError, match=r"end it in \.png"):
