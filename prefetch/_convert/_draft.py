@@ -259,7 +259,7 @@ class Draft:
             shutil.rmtree(compact, ignore_errors=True)
             compact.mkdir()
             self._environment.set_mapsize(num_pages * stat["psize"])
-            self._environment.copy(os.fsencode(compact), compact=True)
+            self._environment.copy(os.fsencode(compact), compact=True)  # type: ignore[arg-type]
             database = compact
         self._environment.close()
         return database

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cv2
@@ -35,7 +36,6 @@ from prefetch.caffe import Datum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from prefetch._convert._examples import Example
 
@@ -357,6 +357,12 @@ def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 2, 2), np.uint8))
     with pytest.raises(OptionsError, match="--shuffle: not for input of the kind arrays, only for"):
         open_input([tmp_path / "x.npy"], InputOptions(shuffle=True))
+    for treatment, named in (
+        (Treatment(gray=True), "--gray: not for"),
+        (Treatment(encode_type="png", resize_width=3), "--resize-width and --encode-type: not for"),
+    ):
+        with pytest.raises(OptionsError, match=f"^{named}"):
+            open_input([tmp_path / "x.npy"], InputOptions(treatment=treatment))
     with pytest.raises(OptionsError, match=r"expected IMAGES\.npy and LABELS\.npy"):
         open_input([tmp_path / "x.npy"] * 3, InputOptions())
     with pytest.raises(OptionsError, match="--labels caffe: it says what becomes of a list's text"):
@@ -366,12 +372,33 @@ def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("nothing of the kind")
     with pytest.raises(OptionsError, match="--from says what it is"):
         open_input([tmp_path / "notes"], InputOptions())
+    with pytest.raises(OptionsError, match=r"notes: is no folder, .* give ROOT, then LIST"):
+        open_input([tmp_path / "notes", tmp_path], InputOptions())
 
 
 def test_a_wrong_path_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}/none: there is no such"):
         open_input([tmp_path.relative_to(tmp_path) / "none"], InputOptions())
+
+
+def test_a_path_that_cannot_be_looked_at_is_told_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        open_input([tmp_path / "loop"], InputOptions())
+    (tmp_path / "closed").mkdir()
+    stat = Path.stat
+
+    def forbidden(path: Path, **options: bool) -> os.stat_result:
+        if path.parent.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", forbidden)  # root may look everywhere
+    with pytest.raises(PermissionError):
+        open_input([tmp_path / "closed" / "images"], InputOptions())
 
 
 def test_opencv_has_as_many_threads_afterwards_as_before(images: Path, tmp_path: Path) -> None:

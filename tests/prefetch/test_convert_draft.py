@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 import pytest
 
+from prefetch._convert import _draft
 from prefetch._convert._draft import Draft
 from prefetch._convert._errors import ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 INPUT = {"input": "a"}
 
@@ -73,30 +75,62 @@ def test_a_map_that_fills_up_at_the_commit_itself_is_replayed(tmp_path: Path) ->
         assert content == dict(real.begin().cursor())
 
 
-def test_the_map_stays_close_to_the_content(tmp_path: Path) -> None:
-    with Draft(tmp_path / "db", INPUT, commit_bytes=1 << 16) as draft:
-        for key, value in records(2000, 1000):
+@pytest.mark.parametrize(
+    ("num", "length", "commit_bytes"),
+    [(2000, 1000, 1 << 16), (400, 50_000, 1 << 22)],
+    ids=["copied at the end", "renamed at the end"],
+)
+def test_the_map_stays_close_to_the_content(
+    num: int, length: int, commit_bytes: int, tmp_path: Path
+) -> None:
+    with Draft(tmp_path / "db", INPUT, commit_bytes=commit_bytes) as draft:
+        for key, value in records(num, length):
             draft.put(key, value)
         size = draft.finish()
-    with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False, map_size=1) as environment:
-        assert environment.info()["map_size"] <= 1.2 * size
+    with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False, map_size=0) as environment:
+        assert environment.info()["map_size"] <= 1.13 * size + 2 * commit_bytes
 
 
 @pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("name", ["db", os.fsdecode(b"k\xf6ln")])
 def test_a_finished_file_is_about_as_small_as_a_compacted_copy(
+    name: str,
     backwards: bool,  # noqa: FBT001 - a parameter of the test
     tmp_path: Path,
 ) -> None:
     content = list(records(3000, 30))
-    with Draft(tmp_path / "db", INPUT, commit_bytes=20_000) as draft:
+    with Draft(tmp_path / name, INPUT, commit_bytes=20_000) as draft:
         for key, value in reversed(content) if backwards else content:
             draft.put(key, value)
         size = draft.finish()
+    (tmp_path / name).rename(tmp_path / "db")
     (tmp_path / "copy").mkdir()
     with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False) as environment:
         environment.copy(str(tmp_path / "copy"), compact=True)
     assert size <= (tmp_path / "copy" / "data.mdb").stat().st_size * 1.005
     assert dict(content) == read(tmp_path / "db")
+
+
+def test_a_database_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, rename = _draft._sync, Path.rename
+
+    def noted_sync(path: Path) -> None:
+        sync(path)
+        events.append(path.name)
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        events.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(_draft, "_sync", noted_sync)
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    with Draft(tmp_path / "db", INPUT) as draft:
+        draft.put(b"a", b"b")
+        draft.finish({"classes.tsv": "0\tcat\n"})
+    assert ["classes.tsv", "data.mdb", "database", "renamed", tmp_path.name] == events
 
 
 def test_a_closed_draft_is_gone_on_with(tmp_path: Path) -> None:
