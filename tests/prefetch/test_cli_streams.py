@@ -95,6 +95,28 @@ def test_a_closed_output_is_refused_before_anything_is_done(name: str) -> None:
     assert before == sorted(Path().iterdir())
 
 
+@pytest.mark.parametrize(
+    ("command", "redirection", "status"),
+    [
+        ("schema --json", "2>/dev/full", 2),
+        ("schema --json", ">/dev/full 2>/dev/full", 2),
+        ("schema --json", "2>&-", 2),
+        ("nonsense", "2>/dev/full", 2),
+        ("", "2>/dev/full", 2),
+        ("check none.yaml", "2>/dev/full", 2),
+        ("--debug inspect none", "2>/dev/full", 1),
+        ("-v check feed.yaml", "2>/dev/full", 0),
+        ("-v check feed.yaml", ">/dev/full 2>/dev/full", 1),
+        ("bench feed.yaml --rounds 1 --batches 1 --consumer-ms 0.1", "2>/dev/full", 0),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_where_no_message_can_be_written_the_status_is_as_ever(
+    command: str, redirection: str, status: int
+) -> None:
+    assert status == shell(command, redirection).returncode
+
+
 @pytest.mark.parametrize("closed", ["2>&-", "<&-", "2>&- <&-", "2>/dev/full"])
 @pytest.mark.usefixtures("folder")
 def test_without_the_other_streams_it_does_its_work(closed: str) -> None:
