@@ -307,6 +307,60 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_read(
     assert f"there is no folder {Path('nowhere').absolute()}" in err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "loop"],
+        ["check", "loop/a.yaml"],
+        ["show", "loop", "a.png"],
+        ["bench", "loop"],
+        ["from-prototxt", "loop"],
+        ["show", "feed.yaml", "loop/a.png"],
+        ["inspect", "loop"],
+        ["inspect", "data/lmdb", "--show", "loop/a.png"],
+        ["mean", "loop"],
+        ["mean", "data/lmdb", "loop/a.npy"],
+        ["convert", "loop", "db"],
+        ["convert", "data", "loop", "db"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_a_link_that_leads_in_circles_is_told_as_such(run: Run, arguments: list[str]) -> None:
+    Path("loop").symlink_to("loop")
+    status, out, err = run(*arguments)
+    assert (1, "") == (status, out)
+    assert "Too many levels of symbolic links" in err
+    assert 1 == len(err.splitlines())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "closed/it"],
+        ["from-prototxt", "closed/it"],
+        ["mean", "data/lmdb", "closed/it.npy"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_what_lies_in_a_closed_folder_is_told_as_such(
+    run: Run, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Path.stat
+
+    def forbidden(path: Path, **options: bool) -> os.stat_result:
+        if "closed" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", forbidden)  # root may look everywhere
+    status, _, err = run(*arguments)
+    assert 1 == status
+    assert f"{Path.cwd()}/closed" in err
+    assert "Permission denied" in err
+
+
 def test_where_the_terminal_has_no_blocks_bars_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
     assert "#" == inspecting._bar_character()
