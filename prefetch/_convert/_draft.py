@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NOTE_BYTES: Final = 32
+NOTE_BYTES: Final = 48
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.
@@ -117,12 +117,6 @@ class Draft:
         """Yield the keys that are stored, in order."""
         with self._environment.begin() as transaction:
             yield from transaction.cursor().iternext(keys=True, values=False)
-
-    def first_value(self) -> bytes | None:
-        """Return the value of the first record that is stored."""
-        with self._environment.begin() as transaction:
-            cursor = transaction.cursor()
-            return cursor.value() if cursor.first() else None
 
     def value(self, key: bytes) -> bytes | None:
         """Return the value that is stored under a key."""

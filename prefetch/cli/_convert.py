@@ -280,8 +280,6 @@ def _fields(
             yield "", f"and {counted(len(done.shapes) - number, 'more shape')}"
             break
         yield "" if number else "shapes", f"{' x '.join(map(str, shape))}: {count}"
-    if done.num_resumed:
-        yield "", "of the records stored now; inspect --full counts all"
     for number, (name, label) in enumerate(opened.classes[:_SHAPES_SHOWN]):
         yield "" if number else "classes", f"{label}: {name}"
     if len(opened.classes) > _SHAPES_SHOWN:

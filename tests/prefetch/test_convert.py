@@ -226,7 +226,19 @@ def test_check_size_compares_with_what_an_earlier_process_stored(
     with pytest.raises(UnreadableImagesError):
         run(images, NAMES, tmp_path / "db", check_size=True)
     cv2.imwrite(str(images / "9.png"), np.zeros((2, 2, 3), np.uint8))
-    with pytest.raises(ConversionError, match="the first record is 3 x 6 x 8"):
+    with pytest.raises(ConversionError, match=r"9\.png: is 3 x 2 x 2 .*0\.png is 3 x 6 x 8"):
+        run(images, NAMES, tmp_path / "db", check_size=True, resume=True)
+
+
+def test_check_size_refuses_shapes_that_an_earlier_process_has_stored(
+    images: Path, tmp_path: Path
+) -> None:
+    cv2.imwrite(str(images / "4.png"), np.zeros((8, 6, 3), np.uint8))
+    (images / "9.png").unlink()
+    with pytest.raises(UnreadableImagesError):
+        run(images, NAMES, tmp_path / "db")
+    cv2.imwrite(str(images / "9.png"), np.zeros((6, 8, 3), np.uint8))
+    with pytest.raises(ConversionError, match=r"4\.png: is 3 x 8 x 6 .*0\.png is 3 x 6 x 8"):
         run(images, NAMES, tmp_path / "db", check_size=True, resume=True)
 
 

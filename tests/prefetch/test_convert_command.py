@@ -10,16 +10,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
-from prefetch._convert._conversion import Report
 from prefetch._mean import load_mean
-from prefetch.cli import _convert, main
+from prefetch.cli import main
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -207,6 +204,29 @@ def test_records_that_a_feed_needs_options_for_are_warned_of(
     assert "several sizes; a feed needs a crop_size" in err
 
 
+def test_shapes_of_all_records_are_reported_and_warned_of_after_a_resume(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(images / "1.png"), np.zeros((7, 8), np.uint8))
+    (images / "3.png").unlink()
+    assert 1 == main(["convert", "images", "list.txt", "db", "--encoded"])
+    cv2.imwrite(str(images / "3.png"), np.zeros((6, 8, 3), np.uint8))
+    capsys.readouterr()
+    assert 0 == main(["convert", "images", "list.txt", "db", "--encoded", "--resume", "--json"])
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert [{"shape": [3, 6, 8], "records": 3}, {"shape": [1, 7, 8], "records": 1}] == (
+        report["shapes"]
+    )
+    assert (4, 3, 4) == (
+        report["records"],
+        report["records_resumed"],
+        report["records_unchanged"],
+    )
+    assert "records of 1 and 3 channels; a feed needs force_color" in err
+    assert "several sizes; a feed needs a crop_size" in err
+
+
 # One of the images takes until the test lets it go on.
 _SLOW = """
     import sys
@@ -338,25 +358,3 @@ def test_arrays_convert_from_the_command_line(
     np.savez("x.npz", a=np.zeros((2, 6, 5, 3), np.uint8), b=np.array([1, 2]))
     assert 0 == main(["convert", "x.npz", "db", "--arrays", "a,b", "--reverse-channels"])
     assert "3 x 6 x 5: 2" in capsys.readouterr().out
-
-
-def test_the_report_of_a_resumed_conversion_says_which_records_its_shapes_are_of() -> None:
-    def lines(num_resumed: int) -> list[str]:
-        done = Report(
-            num_images=9,
-            num_stored=9,
-            num_resumed=num_resumed,
-            num_unchanged=0,
-            shapes={(3, 2, 4): 9 - num_resumed},
-            unreadable=(),
-            size_bytes=1,
-        )
-        opened: Any = SimpleNamespace(kind="a list", classes=())
-        return [text for _, text in _convert._fields(Path("db"), opened, done, None, 1.0)]
-
-    assert "3 x 2 x 4: 9" in lines(0)
-    assert "of the records stored now; inspect --full counts all" not in lines(0)
-    resumed = lines(5)
-    assert resumed.index("of the records stored now; inspect --full counts all") == (
-        resumed.index("3 x 2 x 4: 4") + 1
-    )

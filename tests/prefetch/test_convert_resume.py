@@ -27,6 +27,7 @@ from prefetch._convert import (
     convert,
     open_input,
 )
+from prefetch._convert._conversion import description_of
 from prefetch._convert._draft import NOTE_BYTES, Draft
 from prefetch._convert._stamps import stamp_of_all
 
@@ -180,7 +181,7 @@ def test_other_options_and_another_list_are_named_as_such(interrupted: Path) -> 
 
 
 def test_a_draft_of_another_version_is_not_guessed_at(interrupted: Path) -> None:
-    for content in ('{"format": 1, "input": "x"}', "no json", "[]"):
+    for content in ('{"format": 2, "input": "x"}', "no json", "[]"):
         (interrupted.parent / "db.partial" / "conversion.json").write_text(content)
         with pytest.raises(ConversionError, match="of another version of this program, or damaged"):
             run(interrupted, resume=True)
@@ -191,9 +192,12 @@ def test_records_without_a_note_are_compared_by_what_they_hold(cut: int, interru
     # As where the machine went down before the notes were on the disk.
     notes = interrupted.parent / "db.partial" / "notes"
     os.truncate(notes, cut)
+    before = (interrupted / NAMES[2]).read_bytes()
     write_image(interrupted / NAMES[2])
     with pytest.raises(ChangedInputError, match=r"1 of the 3 .*2\.bmp"):
         run(interrupted, resume=True)
+    (interrupted / NAMES[2]).write_bytes(before)
+    assert {(3, 6, 8): 4} == run(interrupted, resume=True).shapes
 
 
 def test_notes_of_commits_that_failed_do_not_count(tmp_path: Path) -> None:
@@ -266,7 +270,7 @@ _WRITERS = [_npy, _npz, _mnist, _cifar]
 def half_convert(paths: Sequence[Path], database: Path) -> None:
     """Leave the draft of a conversion that has stored one record."""
     examples = open_input(paths, InputOptions()).examples
-    with Draft(database, {"format": 2, **examples.fingerprint()}) as draft:
+    with Draft(database, description_of(examples)) as draft:
         draft.put(examples.key(0), examples.read(0).value)
         draft.commit()
 
