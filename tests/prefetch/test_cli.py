@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import warnings
@@ -271,6 +272,41 @@ def test_inspect_draws_a_picture(run: Run) -> None:
     found = report(run, "inspect", "data/lmdb", "--show", "a.png", "--images", "5")
     assert str(Path("a.png").absolute()) == found["picture"]
     assert cv2.imread("a.png") is not None
+
+
+def shown_colours(picture: str) -> set[str]:
+    """Return which of blue and red a picture shows."""
+    pixels = cv2.imread(picture)
+    assert pixels is not None
+    colours = {"blue": (255, 0, 0), "red": (0, 0, 255)}
+    return {name for name, colour in colours.items() if (pixels == colour).all(axis=2).any()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "colour"),
+    [
+        (["inspect", "blue", "--show", "a.png"], "blue"),
+        (["inspect", "blue", "--show", "a.png", "--channels", "rgb"], "red"),
+        (["show", "stored.yaml", "a.png"], "blue"),
+        (["show", "rgb.yaml", "a.png"], "blue"),
+        (["show", "stored.yaml", "a.png", "--channels", "rgb"], "red"),
+        (["show", "rgb.yaml", "a.png", "--channels", "bgr"], "red"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_pictures_have_the_colours_that_the_order_of_the_channels_says(
+    arguments: list[str], colour: str, run: Run
+) -> None:
+    pixels = np.zeros((3, 8, 8), np.uint8)
+    pixels[0] = 255
+    write_database(Path("blue"), [(b"a", encode_image(pixels, label=0))])
+    for channels in ("stored", "rgb"):
+        Path(f"{channels}.yaml").write_text(
+            f"source: blue\nbatch_size: 1\nprefetch: 2\ntransform: {{channels: {channels}}}\n"
+        )
+    assert 0 == run(*arguments)[0]
+    assert {colour} == shown_colours("a.png")
 
 
 @pytest.mark.usefixtures("folder")
@@ -704,6 +740,29 @@ def test_progress_shows_what_takes_longer_than_a_second(
     out, err = capsys.readouterr()
     assert "" == out
     assert "reading" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["convert", "x.npy", "db"], "converting"),
+        (["mean", "data/lmdb"], "adding up"),
+        (["inspect", "many", "--full"], "reading"),
+        (["show", "feed.yaml", "--batches", "2", "a.png"], "reading"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else value,
+)
+@pytest.mark.usefixtures("folder")
+def test_every_command_that_may_take_long_shows_how_far_it_is(
+    arguments: list[str], what: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("x.npy", np.zeros((300, 3, 8, 8), np.uint8))
+    write_database(Path("many"), fingerprinted_images(2000, (1, 2, 2)))
+    be_terminals(monkeypatch)
+    assert what not in run(*arguments)[2]  # it took no second
+    monkeypatch.setattr("prefetch.cli._terminal._PATIENCE_S", -1.0)
+    shutil.rmtree("db", ignore_errors=True)
+    assert what in run(*arguments)[2]
 
 
 def test_progress_is_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,6 +97,16 @@ def test_a_full_survey_counts_the_same_in_parts(folder: Path) -> None:
     assert all(what == "reading" and 0 < done <= total == 1000 for what, done, total in reports)
 
 
+def test_a_full_survey_is_no_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspecting, "MOST_SAMPLED", 20)
+    monkeypatch.setattr(inspecting, "MOST_DECODED", 5)
+    files = [encoded(jpeg(), label=number) for number in range(500)]
+    assert not survey(folder, files).is_complete
+    found = survey_database(folder, full=True)
+    assert (500, 500, 500) == (found.num_records, found.num_examined, found.num_decoded)
+    assert dict.fromkeys(range(500), 1) == found.labels
+
+
 def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DatabaseNotFoundError):
         survey_database(tmp_path / "none")
