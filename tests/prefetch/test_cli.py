@@ -47,15 +47,12 @@ layer {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(workplace: Path) -> Path:
     """The current folder, with a database, two configurations of it and a mean file."""
-    monkeypatch.chdir(tmp_path)
-    write_database(Path("data/lmdb"), fingerprinted_images(20))
-    Path("feed.yaml").write_text("source: data/lmdb\nbatch_size: 8\n", encoding="utf-8")
     Path("net.prototxt").write_text(NETWORK, encoding="utf-8")
     blob = prefetch.caffe.BlobProto(num=1, channels=3, height=8, width=8, data=[1.5] * 192)
     Path("data/mean.binaryproto").write_bytes(blob.SerializeToString())
-    return tmp_path
+    return workplace
 
 
 Run = Any

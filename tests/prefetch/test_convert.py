@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cv2
-import lmdb
 import numpy as np
 import pytest
+from databases import records_of
+from image_folders import write_grey_images, write_list
 
 import prefetch
 from prefetch._convert import (
@@ -42,28 +43,10 @@ if TYPE_CHECKING:
 RNG = np.random.default_rng(0)
 
 
-def read(folder: Path) -> dict[bytes, bytes]:
-    with (
-        lmdb.open(str(folder), readonly=True, lock=False) as environment,
-        environment.begin() as transaction,
-    ):
-        return dict(transaction.cursor())
-
-
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     """Make a folder of ten small images, 0.png to 9.png, each of another grey."""
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for index in range(10):
-        cv2.imwrite(str(folder / f"{index}.png"), np.full((6, 8, 3), 20 * index, np.uint8))
-    return folder
-
-
-def write_list(folder: Path, names: Sequence[str]) -> Path:
-    path = folder / "list.txt"
-    path.write_bytes(b"".join(os.fsencode(f"{n} {i}\n") for i, n in enumerate(names)))
-    return path
+    return write_grey_images(tmp_path / "images", 10, step=20)
 
 
 def run(
@@ -77,7 +60,9 @@ def run(
     check_size: bool = False,
     resume: bool = False,
 ) -> Report:
-    opened = open_input([images, write_list(images.parent, names)], options or InputOptions())
+    opened = open_input(
+        [images, write_list(images.parent / "list.txt", names)], options or InputOptions()
+    )
     return convert(
         opened.examples,
         database,
@@ -108,7 +93,7 @@ def test_a_database_equals_byte_for_byte_one_that_protobuf_writes(
         )
         expected[b"%08d_%b" % (index, name.encode())] = datum.SerializeToString()
     report = run(images, NAMES, tmp_path / "db")
-    assert expected == read(tmp_path / "db")
+    assert expected == records_of(tmp_path / "db")
     assert (10, 10, {(3, 6, 8): 10}) == (report.num_images, report.num_stored, report.shapes)
     for value in expected.values():
         ours, theirs = parse_datum(memoryview(value)), Datum.FromString(value)
@@ -133,7 +118,7 @@ def test_any_number_of_threads_writes_the_same(
     for threads in (1, 2, 8):
         database = tmp_path / f"db{threads}"
         run(images, names, database, InputOptions(treatment=treatment), threads=threads)
-        contents.append(read(database))
+        contents.append(records_of(database))
     assert contents[0] == contents[1] == contents[2]
     assert list(range(70)) == [Datum.FromString(v).label for v in contents[0].values()]
 
@@ -142,7 +127,7 @@ def test_shuffling_stores_the_same_images_in_another_order(images: Path, tmp_pat
     labels = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run(images, NAMES, tmp_path / name, InputOptions(shuffle=True, seed=seed))
-        content = read(tmp_path / name)
+        content = records_of(tmp_path / name)
         labels.append([Datum.FromString(value).label for value in content.values()])
         for index, (key, label) in enumerate(zip(content, labels[-1], strict=True)):
             assert b"%08d_%d.png" % (index, label) == key
@@ -158,7 +143,7 @@ def test_names_of_any_kind_are_kept(images: Path, tmp_path: Path) -> None:
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         (images / name).write_bytes((images / f"{index}.png").read_bytes())
     run(images, names, tmp_path / "db")
-    keys = list(read(tmp_path / "db"))
+    keys = list(records_of(tmp_path / "db"))
     assert [b"%08d_%b" % (i, os.fsencode(n)) for i, n in enumerate(names[:-1])] == keys[:-1]
     assert (697, 511) == (len(os.fsencode(long)), len(keys[-1]))
     assert keys[-1].startswith(b"00000005_ddd")
@@ -181,7 +166,7 @@ def test_unreadable_images_fail_with_the_list_of_them_and_the_rest_is_kept(
     report = run(images, names, tmp_path / "db", resume=True)
     assert (9, 11) == (report.num_resumed, report.num_stored)
     run(images, names, tmp_path / "at once")
-    assert read(tmp_path / "at once") == read(tmp_path / "db")
+    assert records_of(tmp_path / "at once") == records_of(tmp_path / "db")
 
 
 def test_skipped_images_leave_their_numbers_unused(images: Path, tmp_path: Path) -> None:
@@ -189,7 +174,7 @@ def test_skipped_images_leave_their_numbers_unused(images: Path, tmp_path: Path)
     report = run(images, NAMES, tmp_path / "db", skip_unreadable=True)
     assert [1] == [one.index for one in report.unreadable]
     assert (10, 9) == (report.num_images, report.num_stored)
-    assert [b"00000000_0.png", b"00000002_2.png"] == list(read(tmp_path / "db"))[:2]
+    assert [b"00000000_0.png", b"00000002_2.png"] == list(records_of(tmp_path / "db"))[:2]
 
 
 @pytest.mark.parametrize("skip_unreadable", [False, True])
@@ -216,7 +201,7 @@ def test_check_size_names_the_two_images_and_their_shapes(
     cv2.imwrite(str(images / "4.png"), np.zeros((6, 8, 3), np.uint8))
     options = InputOptions(treatment=treatment)
     run(images, NAMES, tmp_path / "db", options, check_size=True, resume=True)
-    assert 10 == len(read(tmp_path / "db"))
+    assert 10 == len(records_of(tmp_path / "db"))
 
 
 def test_check_size_compares_with_what_an_earlier_process_stored(
@@ -281,7 +266,7 @@ def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
     cv2.imwrite(str(images / "large.bmp"), RNG.integers(0, 256, (1000, 1200, 3), np.uint8))
     (images / "stuck.png").write_bytes((images / "0.png").read_bytes())
     names = ["large.bmp"] * 16 + ["stuck.png", "5.png"]
-    listing = write_list(tmp_path, names)
+    listing = write_list(tmp_path / "list.txt", names)
     paths = [str(images), str(listing), str(tmp_path / "db")]
     command = [sys.executable, "-c", textwrap.dedent(_CONVERT), *paths]
     with subprocess.Popen(
@@ -298,13 +283,13 @@ def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
     report = run(images, names, tmp_path / "db", resume=True)
     assert 0 < report.num_resumed < 18
     run(images, names, tmp_path / "at once")
-    assert read(tmp_path / "at once") == read(tmp_path / "db")
+    assert records_of(tmp_path / "at once") == records_of(tmp_path / "db")
 
 
 def test_all_cores_read_at_the_same_time(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = open_input([images, write_list(tmp_path, NAMES[:8])], InputOptions())
+    opened = open_input([images, write_list(tmp_path / "list.txt", NAMES[:8])], InputOptions())
     read_alone, together = opened.examples.read, threading.Barrier(4, timeout=60)
 
     def read_together(index: int) -> Example:
@@ -345,7 +330,9 @@ def test_interrupted_around_a_record_it_says_how_many_are_stored(
 def test_a_reader_stops_between_two_images_where_nobody_wants_them_any_more(
     images: Path, tmp_path: Path
 ) -> None:
-    examples = open_input([images, write_list(tmp_path, NAMES)], InputOptions()).examples
+    examples = open_input(
+        [images, write_list(tmp_path / "list.txt", NAMES)], InputOptions()
+    ).examples
     ended = threading.Event()
     assert 10 == len(_read(examples, range(10), ended))
     ended.set()
@@ -353,7 +340,10 @@ def test_a_reader_stops_between_two_images_where_nobody_wants_them_any_more(
 
 
 def test_the_kind_of_input_is_told_by_what_it_is(images: Path, tmp_path: Path) -> None:
-    assert "list" == open_input([images, write_list(tmp_path, NAMES)], InputOptions()).kind
+    assert (
+        "list"
+        == open_input([images, write_list(tmp_path / "list.txt", NAMES)], InputOptions()).kind
+    )
     (images / "cat").mkdir()
     (images / "0.png").rename(images / "cat" / "0.png")
     opened = open_input([images], InputOptions())

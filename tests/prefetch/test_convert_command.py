@@ -14,6 +14,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from databases import names_in
+from image_folders import write_grey_images, write_list
 
 from prefetch._mean import load_mean
 from prefetch.cli import main
@@ -25,16 +27,8 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make images/0.png to 3.png and their list.txt in the working directory."""
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for index in range(4):
-        cv2.imwrite(str(folder / f"{index}.png"), np.full((6, 8, 3), 10 * index, np.uint8))
-    (tmp_path / "list.txt").write_text("".join(f"{index}.png {index}\n" for index in range(4)))
-    return folder
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    write_list(tmp_path / "list.txt", [f"{index}.png" for index in range(4)])
+    return write_grey_images(tmp_path / "images", 4, step=10)
 
 
 def test_convert_says_what_it_stored(images: Path, capsys: pytest.CaptureFixture[str]) -> None:

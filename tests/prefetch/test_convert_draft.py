@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 import pytest
+from databases import names_in, records_of
+from processes import run_code
 
 from prefetch._convert import _draft
 from prefetch._convert._draft import Draft
@@ -20,18 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 INPUT = {"input": "a"}
-
-
-def read(folder: Path) -> dict[bytes, bytes]:
-    with (
-        lmdb.open(str(folder), readonly=True, lock=False) as environment,
-        environment.begin() as transaction,
-    ):
-        return dict(transaction.cursor())
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def records(num: int, size: int = 100) -> Iterator[tuple[bytes, bytes]]:
@@ -46,7 +33,7 @@ def test_a_finished_database_is_under_its_name_alone(tmp_path: Path) -> None:
             draft.put(key, value)
         assert not (tmp_path / "db").exists()
         size = draft.finish({"classes.tsv": "0\tcät\n"})
-    assert content == read(tmp_path / "db")
+    assert content == records_of(tmp_path / "db")
     assert ["db"] == names_in(tmp_path)
     assert ["classes.tsv", "data.mdb"] == names_in(tmp_path / "db")
     assert "0\tcät\n" == (tmp_path / "db" / "classes.tsv").read_text("utf-8")
@@ -60,7 +47,7 @@ def test_a_full_map_grows_with_no_record_lost_or_doubled(commit_bytes: int, tmp_
         for key, value in content.items():
             draft.put(key, value)
         draft.finish()
-    assert content == read(tmp_path / "db")
+    assert content == records_of(tmp_path / "db")
 
 
 def test_a_map_that_fills_up_at_the_commit_itself_is_replayed(tmp_path: Path) -> None:
@@ -108,7 +95,7 @@ def test_a_finished_file_is_about_as_small_as_a_compacted_copy(
     with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False) as environment:
         environment.copy(str(tmp_path / "copy"), compact=True)
     assert size <= (tmp_path / "copy" / "data.mdb").stat().st_size * 1.005
-    assert dict(content) == read(tmp_path / "db")
+    assert dict(content) == records_of(tmp_path / "db")
 
 
 def test_a_database_is_on_the_disk_before_it_has_its_name(
@@ -148,7 +135,7 @@ def test_a_closed_draft_is_gone_on_with(tmp_path: Path) -> None:
         for key in reversed(second):  # out of order, as images that were repaired are
             draft.put(key, content[key])
         draft.finish()
-    assert content == read(tmp_path / "db")
+    assert content == records_of(tmp_path / "db")
 
 
 def test_resuming_with_nothing_there_begins_anew(tmp_path: Path) -> None:
@@ -156,7 +143,7 @@ def test_resuming_with_nothing_there_begins_anew(tmp_path: Path) -> None:
         assert [] == list(draft.keys())
         draft.put(b"a", b"b")
         draft.finish()
-    assert {b"a": b"b"} == read(tmp_path / "db")
+    assert {b"a": b"b"} == records_of(tmp_path / "db")
 
 
 def test_a_draft_is_not_written_over_unasked(tmp_path: Path) -> None:
@@ -219,12 +206,7 @@ _FULL_DISK = """
 
 def test_a_disk_that_fills_up_costs_the_last_commit_only(tmp_path: Path) -> None:
     database = tmp_path / "db"
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_FULL_DISK), database],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = run_code(_FULL_DISK, database)
     assert 1 == run.returncode, run.stderr
     assert "see to the disk and go on with --resume" in run.stderr
     assert not database.exists()
@@ -235,7 +217,7 @@ def test_a_disk_that_fills_up_costs_the_last_commit_only(tmp_path: Path) -> None
         for index in range(len(stored), 200):
             draft.put(b"%08d" % index, b"x" * 10_000)
         draft.finish()
-    assert 200 == len(read(database))
+    assert 200 == len(records_of(database))
 
 
 def test_a_disk_too_full_for_the_compacted_copy_leaves_the_draft(
@@ -250,7 +232,7 @@ def test_a_disk_too_full_for_the_compacted_copy_leaves_the_draft(
     assert ["db.partial"] == names_in(tmp_path)
     with Draft(tmp_path / "db", INPUT, resume=True) as draft:
         draft.finish()
-    assert dict(records(100)) == read(tmp_path / "db")
+    assert dict(records(100)) == records_of(tmp_path / "db")
 
 
 class FailingEnvironment:

@@ -13,9 +13,10 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import cv2
-import lmdb
 import numpy as np
 import pytest
+from databases import records_of
+from image_folders import write_list
 
 from prefetch._convert import (
     ChangedInputError,
@@ -41,14 +42,6 @@ RNG = np.random.default_rng(0)
 NAMES = ["0.bmp", "1.bmp", "2.bmp", "3.bmp"]
 
 
-def read(folder: Path) -> dict[bytes, bytes]:
-    with (
-        lmdb.open(str(folder), readonly=True, lock=False) as environment,
-        environment.begin() as transaction,
-    ):
-        return dict(transaction.cursor())
-
-
 def write_image(path: Path) -> None:
     cv2.imwrite(str(path), RNG.integers(0, 256, (6, 8, 3), np.uint8))
 
@@ -60,7 +53,7 @@ def images(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in NAMES[:-1]:
         write_image(folder / name)
-    (tmp_path / "list.txt").write_text("".join(f"{name} {i}\n" for i, name in enumerate(NAMES)))
+    write_list(tmp_path / "list.txt", NAMES)
     return folder
 
 
@@ -119,7 +112,7 @@ def test_beginning_anew_takes_what_is_there_now(interrupted: Path) -> None:
     shutil.rmtree(interrupted.parent / "db.partial")
     run(interrupted)
     run(interrupted, "at once")
-    assert read(interrupted.parent / "at once") == read(interrupted.parent / "db")
+    assert records_of(interrupted.parent / "at once") == records_of(interrupted.parent / "db")
 
 
 def test_images_that_exchanged_their_names_are_noticed_whatever_their_dates(
@@ -374,8 +367,7 @@ def test_killed_at_any_moment_it_leaves_all_or_nothing_under_the_name(
     names = [f"{number}.bmp" for number in range(9)]
     for name in names:
         write_image(images / name)
-    listing = tmp_path / "list.txt"
-    listing.write_text("".join(f"{name} {number}\n" for number, name in enumerate(names)))
+    listing = write_list(tmp_path / "list.txt", names)
     arguments = [moment, str(images), str(listing), str(tmp_path / "db")]
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_KILLED), *arguments],
@@ -397,4 +389,4 @@ def test_killed_at_any_moment_it_leaves_all_or_nothing_under_the_name(
         stored = {"before the first commit": 0, "between notes and commit": 4}
         assert stored.get(moment, num_resumed) == num_resumed
         assert (num_resumed == 9) == ("last step" in moment or "before the renaming" in moment)
-    assert read(tmp_path / "at once") == read(tmp_path / "db")
+    assert records_of(tmp_path / "at once") == records_of(tmp_path / "db")
