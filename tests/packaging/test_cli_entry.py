@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 import pytest
+from processes import DEADLINE_S
 
-from make_digits import make_digits
 from prefetch.cli import main
 
 if TYPE_CHECKING:
@@ -29,13 +29,6 @@ _BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "digits_lmdb"
-    make_digits(folder)
-    return folder
 
 
 @pytest.fixture
@@ -105,9 +98,8 @@ def test_every_command_of_the_guide_works() -> None:
 
 @pytest.mark.usefixtures("workplace")
 def test_what_the_guide_shows_of_a_report_is_what_is_printed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("prefetch._inspect.SAMPLING_S", 60.0)  # a busy machine looks at fewer
     assert 0 == main(["inspect", "data/digits_lmdb"])
     out = capsys.readouterr().out
     text = _GUIDE.read_text(encoding="utf-8")
@@ -132,6 +124,7 @@ def test_it_starts_as_a_module_and_from_scripts(start: list[str], digits: Path) 
         capture_output=True,
         text=True,
         check=False,
+        timeout=DEADLINE_S,
     )
     assert (0, "") == (ended.returncode, ended.stderr)
     assert '"num_records": 1797' in ended.stdout
@@ -151,7 +144,12 @@ def test_no_script_hides_a_module_of_python() -> None:
 def test_a_reader_that_has_enough_ends_it_quietly(digits: Path) -> None:
     command = f"{shlex.quote(sys.executable)} -m prefetch.cli schema | true"
     ended = subprocess.run(
-        ["bash", "-c", command], cwd=_CHECKOUT, capture_output=True, text=True, check=False
+        ["bash", "-c", command],
+        cwd=_CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
     )
     assert "" == ended.stderr
 
@@ -170,6 +168,7 @@ def test_ctrl_c_ends_it_with_130(digits: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=DEADLINE_S,
     )
     assert (130, "") == (ended.returncode, ended.stdout)
     assert "Traceback" not in ended.stderr
@@ -178,7 +177,12 @@ def test_ctrl_c_ends_it_with_130(digits: Path, tmp_path: Path) -> None:
 def test_importing_the_library_does_not_bring_the_command_along() -> None:
     code = "import sys, prefetch; print(*sys.modules)"
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=_CHECKOUT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=_CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S,
     )
     assert set() == {"typer", "rich", "cv2", "prefetch.cli"} & set(ended.stdout.split())
 

@@ -32,6 +32,12 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def _unhurried_surveys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a survey look at all of its sample, however long the machine stands still meanwhile."""
+    monkeypatch.setattr("prefetch._inspect.SAMPLING_S", 600.0)
+
+
 @pytest.fixture(params=["c", "numpy"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kernels:
     """Run a test with each of the kernels, which record transformers then use by default.

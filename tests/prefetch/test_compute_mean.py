@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cv2
 import numpy as np
 import pytest
+from processes import DEADLINE_S
 
 from prefetch._compute_mean import Mean, _Decoding, compute_mean
 from prefetch._datum import encode_datum
@@ -190,7 +191,7 @@ def test_a_mean_that_cannot_be_written_leaves_the_old_one(
 
 
 def test_all_cores_decode_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planes, together = _Decoding.planes, threading.Barrier(4, timeout=60)
+    planes, together = _Decoding.planes, threading.Barrier(4, timeout=DEADLINE_S)
     first = threading.Event()  # the first record is decoded alone, for the shape
 
     def decoded_together(self: _Decoding, data: memoryview) -> NDArray[np.uint8]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from databases import records_of
 from image_folders import write_grey_images, write_list
+from processes import DEADLINE_S
 
 import prefetch
 from prefetch._convert import (
@@ -277,7 +278,7 @@ def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
             if int(line) >= 10:
                 break
         process.kill()
-        process.wait(60)
+        process.wait(DEADLINE_S)
     assert -signal.SIGKILL == process.returncode
     assert not (tmp_path / "db").exists()
     report = run(images, names, tmp_path / "db", resume=True)
@@ -290,7 +291,7 @@ def test_all_cores_read_at_the_same_time(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = open_input([images, write_list(tmp_path / "list.txt", NAMES[:8])], InputOptions())
-    read_alone, together = opened.examples.read, threading.Barrier(4, timeout=60)
+    read_alone, together = opened.examples.read, threading.Barrier(4, timeout=DEADLINE_S)
 
     def read_together(index: int) -> Example:
         together.wait()  # broken, and an error, where fewer than four read

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from databases import names_in
 from image_folders import write_grey_images, write_list
+from processes import DEADLINE_S
 
 from prefetch._mean import load_mean
 from prefetch.cli import main
@@ -256,7 +257,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
         assert process.stdout is not None
         assert "now\n" == process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate("go on\n", timeout=60)
+        _, err = process.communicate("go on\n", timeout=DEADLINE_S)
     assert 130 == process.returncode, err
     (num_stored,) = re.findall(r"db\.partial: (\d+) of 100 records stored; --resume goes on", err)
     assert "Traceback" not in err
@@ -334,7 +335,7 @@ def test_mean_of_a_database_that_is_not_there_exits_with_1(images: Path) -> None
 @pytest.mark.parametrize("name", ["convert", "mean"])
 def test_the_commands_are_found_as_scripts(name: str) -> None:
     command = [sys.executable, str(SCRIPTS / f"{name}.py"), "--help"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert f"ringfeed {name}" in run.stdout
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import DEADLINE_S
 
 from prefetch._convert._errors import InputError
 from prefetch._convert._keys import MAX_BYTES, image_key
@@ -102,7 +103,7 @@ def test_a_list_of_several_bytes_a_character_is_told_with_a_cure_that_works(
     assert found is not None
     assert name == found[1]
     command = [*shlex.split(found[2]), str(tmp_path / "list.txt")]
-    repaired = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    repaired = subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE_S).stdout
     labels = [int(line.rpartition(" ")[2]) for line in text.splitlines()]
     assert labels == [entry.label for entry in entries(tmp_path, repaired)]
 
@@ -131,7 +132,7 @@ def test_line_ends_of_several_kinds_are_told_with_a_cure_that_works(tmp_path: Pa
         entries(tmp_path, content)
     (command,) = re.findall(r"(tr .*) < LIST > NEW", str(caught.value))
     repaired = subprocess.run(
-        shlex.split(command), input=content, capture_output=True, check=True, timeout=60
+        shlex.split(command), input=content, capture_output=True, check=True, timeout=DEADLINE_S
     ).stdout
     assert [1, 2, 3] == [entry.label for entry in entries(tmp_path, repaired)]
     (tmp_path / "a.jpg 1\rb.jpg").touch()
@@ -233,7 +234,9 @@ def test_the_cure_for_another_separator_is_named_once_and_works(tmp_path: Path) 
     assert 1 == str(caught.value).count("sed ")
     command = str(caught.value).partition("sed ")[2].partition(" LIST")[0]
     (sed,) = shlex.split(command)
-    repaired = subprocess.run(["sed", sed, path], capture_output=True, check=True, timeout=20)
+    repaired = subprocess.run(
+        ["sed", sed, path], capture_output=True, check=True, timeout=DEADLINE_S
+    )
     path.write_bytes(repaired.stdout)
     assert (("a cat.jpg", 1), ("b.jpg", 2)) == read_list(tmp_path, path).entries
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from databases import records_of
 from image_folders import write_list
+from processes import DEADLINE_S
 
 from prefetch._convert import (
     ChangedInputError,
@@ -30,13 +31,13 @@ from prefetch._convert import (
 )
 from prefetch._convert._conversion import description_of
 from prefetch._convert._draft import NOTE_BYTES, Draft
+from prefetch._convert._examples import Example
+from prefetch._convert._resuming import note_of
 from prefetch._convert._stamps import stamp_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from prefetch._convert._examples import Example
 
 RNG = np.random.default_rng(0)
 NAMES = ["0.bmp", "1.bmp", "2.bmp", "3.bmp"]
@@ -72,9 +73,16 @@ def interrupted(images: Path) -> Path:
     return images
 
 
+@pytest.mark.parametrize("commits_failed", [False, True])
 def test_what_has_not_changed_is_not_read_again(
-    interrupted: Path, monkeypatch: pytest.MonkeyPatch
+    commits_failed: bool,  # noqa: FBT001 - a parameter of the test
+    interrupted: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if commits_failed:  # which left notes that the later ones stand for
+        notes = interrupted.parent / "db.partial" / "notes"
+        before = note_of(0, Example(b"", (1, 1, 1), stamp=b"x")) * 2
+        notes.write_bytes(before + notes.read_bytes())
     opened = open_input([interrupted, interrupted.parent / "list.txt"], InputOptions())
     read_before, indices = opened.examples.read, []
 
@@ -85,6 +93,7 @@ def test_what_has_not_changed_is_not_read_again(
     monkeypatch.setattr(opened.examples, "read", read_noted)
     report = convert(opened.examples, interrupted.parent / "db", resume=True)
     assert ([3], 3) == (indices, report.num_resumed)
+    assert {(3, 6, 8): 4} == report.shapes
 
 
 @pytest.mark.parametrize("name", NAMES[:-1])
@@ -377,7 +386,7 @@ def test_killed_at_any_moment_it_leaves_all_or_nothing_under_the_name(
         assert process.stdout is not None
         assert b"now\n" == process.stdout.readline()
         process.kill()
-        process.wait(60)
+        process.wait(DEADLINE_S)
     assert -signal.SIGKILL == process.returncode
     run(images, "at once")
     if moment == "after the renaming":

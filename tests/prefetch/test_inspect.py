@@ -159,7 +159,8 @@ def test_looking_ends_when_the_time_is_up_and_the_survey_says_how_far_it_came(
 ) -> None:
     write_database(folder, fingerprinted_images(2000, (1, 2, 2)))
     ticks = itertools.count()
-    found = survey_database(folder, clock=lambda: 0.01 * next(ticks))
+    step_s = inspecting.SAMPLING_S / 50
+    found = survey_database(folder, clock=lambda: step_s * next(ticks))
     assert 1 <= found.num_examined < 2000
     assert not found.is_complete
     assert 2000 == found.num_records
