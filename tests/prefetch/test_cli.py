@@ -419,6 +419,17 @@ def test_show_draws_batches_and_reports_them(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_show_says_once_what_two_feeds_would_say(run: Run) -> None:
+    good = encode_image(np.zeros((3, 8, 8), np.uint8), label=0)
+    write_database(Path("bad"), [(b"a", good), (b"b", b"\xff"), (b"c", good)])
+    Path("bad.yaml").write_text("source: bad\nbatch_size: 2\non_bad_record: skip\n")
+    status, _, err = run("show", "bad.yaml", "b.png")
+    (warning,) = err.splitlines()
+    assert 0 == status
+    assert "key 'b'" in warning
+
+
+@pytest.mark.usefixtures("folder")
 def test_show_takes_a_network_and_says_what_it_ignores(run: Run) -> None:
     status, _, err = run("show", "net.prototxt", "b.png")
     assert 0 == status
@@ -504,8 +515,13 @@ def test_verbose_check_says_what_was_chosen_and_lists_warnings_as_before(run: Ru
 @pytest.mark.usefixtures("folder")
 def test_check_says_what_auto_became(run: Run) -> None:
     out = run("check", "feed.yaml")[1]
-    assert "(auto)" in out
+    assert re.search(r"^device +(cpu|cuda:0) \(auto\)$", out, re.MULTILINE)
+    assert re.search(r"^threads +[1-9][0-9]* \(auto\)$", out, re.MULTILINE)
     assert "warnings       none" in out
+    Path("chosen.yaml").write_text("source: data/lmdb\ndevice: cpu\nthreads: 3\n")
+    out = run("check", "chosen.yaml")[1]
+    assert re.search(r"^device +cpu$", out, re.MULTILINE)
+    assert re.search(r"^threads +3$", out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("folder")

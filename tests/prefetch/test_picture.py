@@ -321,9 +321,14 @@ def test_a_batch_is_shown_exactly_as_it_is_before_mean_and_scale(
 
 
 def test_a_seed_of_null_draws_the_same_for_picture_and_numbers(noise: Path) -> None:
-    config = load_config({"source": noise, "seed": None, "shuffle": True, "batch_size": 20})
+    transform = {"crop_size": 4, "mirror": True}
+    config = load_config(
+        {"source": noise, "seed": None, "shuffle": True, "batch_size": 6, "transform": transform}
+    )
     (view,) = view_batches(config, 1)
     assert (view.least, view.most) == (view.images.min(), view.images.max())
+    assert view.images.mean() == pytest.approx(view.mean)
+    assert view.images.std() == pytest.approx(view.deviation)
 
 
 def test_batches_go_on_into_the_next_epoch(noise: Path) -> None:
