@@ -306,6 +306,18 @@ def test_pictures_have_the_colours_that_the_order_of_the_channels_says(
     assert {colour} == shown_colours("a.png")
 
 
+@pytest.mark.parametrize(("options", "shown"), [([], 5), (["--images", "2"], 2)])
+@pytest.mark.usefixtures("folder")
+def test_as_many_records_are_drawn_as_asked_for(options: list[str], shown: int, run: Run) -> None:
+    blue = np.zeros((3, 8, 8), np.uint8)
+    blue[0] = 255
+    write_database(Path("blue"), [(b"%d" % n, encode_image(blue, label=n)) for n in range(5)])
+    assert 0 == run("inspect", "blue", "--show", "a.png", *options)[0]
+    picture = cv2.imread("a.png")
+    assert picture is not None
+    assert shown * 144 * 144 == (picture == (255, 0, 0)).all(axis=2).sum()
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_name_that_is_no_pictures_is_refused_before_anything_is_read(run: Run) -> None:
     status, _, err = run("inspect", "none", "--show", "a.txt")

@@ -84,6 +84,16 @@ def test_keys_come_first_and_last_and_from_between_in_their_order(folder: Path) 
     assert sorted(found.keys) == list(found.keys)
 
 
+def test_keys_and_labels_of_a_sample_are_looked_at_in_the_order_of_the_database(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prefetch._sampling._LEAVES_A_CHUNK", 1)  # parts come in random order
+    images = ((b"%04d" % number, encode_image(GREY, label=number // 100)) for number in range(1000))
+    found = survey_database(write_database(folder, images))
+    assert sorted(found.keys) == list(found.keys)
+    assert ["sorted_by_label"] == kinds_of(found)
+
+
 def test_the_key_of_a_single_record_stands_once(folder: Path) -> None:
     assert (b"00000000",) == survey(folder, [encode_image(GREY, label=0)]).keys
 
