@@ -23,7 +23,7 @@ import fcntl
 import json
 import os
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import lmdb
@@ -76,11 +76,13 @@ class Draft:
         self._final = final.absolute()
         self.folder = self._final.with_name(f"{self._final.name}.partial")
         check_free(self._final)
+        self._made = [one for one in self._final.parents if not one.exists()]
         try:
             self._final.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(exist_ok=True)
             self._lock = _locked(self.folder / "conversion.json")
         except OSError as error:
+            self._remove_made()
             raise self._not_begun(error) from error
         with ExitStack() as undo:
             undo.callback(os.close, self._lock)
@@ -206,9 +208,10 @@ class Draft:
         return (self._final / "data.mdb").stat().st_size
 
     def discard(self) -> None:
-        """Close the draft and remove it."""
+        """Close the draft and remove it, and the folders that were made for it alone."""
         self._environment.close()
         shutil.rmtree(self.folder, ignore_errors=True)  # what is left is no database
+        self._remove_made()
         self.close()  # last, so that no other process begins in a folder that is being removed
 
     def close(self) -> None:
@@ -222,6 +225,12 @@ class Draft:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _remove_made(self) -> None:
+        """Remove the folders above that were made for the draft, as far as nothing is in them."""
+        with suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
 
     def _stored_last_key(self) -> bytes:
         with self._environment.begin() as transaction:

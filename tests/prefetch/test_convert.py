@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 import pytest
-from databases import records_of
+from databases import names_in, records_of
 from image_folders import write_grey_images, write_list
 from processes import DEADLINE_S
 
@@ -188,7 +188,11 @@ def test_nothing_is_left_where_every_image_fails(
         NothingConvertedError, match=f"none of the 2 images .* {images}/no/a.png: No such file"
     ):
         run(images, ["no/a.png", "no/b.png"], tmp_path / "db", skip_unreadable=skip_unreadable)
-    assert ["images", "list.txt"] == sorted(path.name for path in tmp_path.iterdir())
+    assert ["images", "list.txt"] == names_in(tmp_path)
+    (tmp_path / "new").mkdir()
+    with pytest.raises(NothingConvertedError):
+        run(images, ["no/a.png"], tmp_path / "new" / "folders" / "above" / "db")
+    assert [] == names_in(tmp_path / "new")
 
 
 @pytest.mark.parametrize("treatment", [Treatment(), Treatment(encoded=True)])

@@ -180,6 +180,24 @@ def test_what_is_at_the_final_place_is_left_alone(kind: str, tmp_path: Path) -> 
     assert ["db"] == names_in(tmp_path)
 
 
+def test_folders_above_are_made_and_stay_only_where_something_is_in_them(tmp_path: Path) -> None:
+    with Draft(tmp_path / "a" / "b" / "db", INPUT) as draft:
+        draft.put(b"a", b"b")
+        draft.discard()
+    assert [] == names_in(tmp_path)
+    with pytest.raises(ConversionError, match="too long"):
+        Draft(tmp_path / "a" / "b" / ("n" * 250), INPUT)
+    assert [] == names_in(tmp_path)
+    with Draft(tmp_path / "a" / "b" / "db", INPUT) as draft:
+        (tmp_path / "a" / "mine").touch()
+        draft.discard()
+    assert ["mine"] == names_in(tmp_path / "a")
+    with Draft(tmp_path / "a" / "b" / "db", INPUT) as draft:
+        draft.put(b"a", b"b")
+        draft.finish()
+    assert {b"a": b"b"} == records_of(tmp_path / "a" / "b" / "db")
+
+
 def test_a_discarded_draft_leaves_nothing(tmp_path: Path) -> None:
     with Draft(tmp_path / "db", INPUT) as draft:
         draft.put(b"a", b"b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -307,6 +308,15 @@ def test_numbers_that_are_sorted_as_text_are_said(
     labels = itertools.count()
     records = [(key, encode_image(GREY, label=next(labels))) for key in keys]
     assert expected == kinds_of(survey_database(write_database(folder, records)))
+
+
+def test_a_sparse_file_takes_less_of_the_disk_than_it_is_long(folder: Path) -> None:
+    write_database(folder, fingerprinted_images(20))
+    length = (folder / "data.mdb").stat().st_size + (1 << 26)
+    os.truncate(folder / "data.mdb", length)
+    storage = survey_database(folder).storage
+    assert (length, True) == (storage.file_bytes, storage.disk_bytes < 1 << 20)
+    assert storage.content_bytes < storage.used_bytes <= storage.disk_bytes
 
 
 def test_a_file_that_is_mostly_empty_is_noted(folder: Path) -> None:
