@@ -125,8 +125,8 @@ def find_classes(root: Path) -> Listing:
     """Find the images in a folder of class folders.
 
     Every folder in ``root`` is a class, with all of the images in it, however deep. Labels count
-    the classes from 0 in the order of their names' bytes; where all names are integers of int32,
-    they are the labels themselves. Hidden files and folders are left out, symbolic links followed.
+    the classes from 0 in the order of their names' bytes; where all names are different integers
+    from 0 to 2147483647, they are the labels themselves. Hidden files and folders are left out, symbolic links followed.
     Images that lie in ``root`` itself are in no class and left out, which is noted.
 
     Raises:

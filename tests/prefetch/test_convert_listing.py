@@ -275,6 +275,10 @@ def test_images_outside_of_class_folders_and_empty_classes_are_noted(tmp_path: P
         (("0", "1", "2"), (0, 1, 2), None),
         (("1", "2"), (1, 2), "are integers, and so these are the labels, from 1 to 2"),
         (("1", "2", "10", "cat"), (0, 2, 1, 3), "the names of 3 of 4 class folders are integers"),
+        (("00", "01", "02"), (0, 1, 2), None),
+        (("08", "9", "010"), (8, 9, 10), "are integers, and so these are the labels, from 8 to 10"),
+        (("-3", "5"), (0, 1), "the names of 1 of 2 class folders are integers, and are not"),
+        (("2147483648", "5"), (0, 1), "the names of 2 of 2 class folders are integers, and are"),
         (("7", "07"), (1, 0), "the names of 2 of 2 class folders are integers, and are not"),
     ],
 )
