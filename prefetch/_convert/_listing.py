@@ -126,8 +126,9 @@ def find_classes(root: Path) -> Listing:
 
     Every folder in ``root`` is a class, with all of the images in it, however deep. Labels count
     the classes from 0 in the order of their names' bytes; where all names are different integers
-    from 0 to 2147483647, they are the labels themselves. Hidden files and folders are left out, symbolic links followed.
-    Images that lie in ``root`` itself are in no class and left out, which is noted.
+    from 0 to 2147483647, they are the labels themselves. Hidden files and folders are left out,
+    symbolic links followed. Images that lie in ``root`` itself are in no class and left out, which
+    is noted.
 
     Raises:
         InputError: There are no class folders, no images in them, or a symbolic link leads back to
