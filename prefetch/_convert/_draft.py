@@ -76,8 +76,9 @@ class Draft:
         self._final = final.absolute()
         self.folder = self._final.with_name(f"{self._final.name}.partial")
         check_free(self._final)
-        self._made = [one for one in self._final.parents if not one.exists()]
+        self._made: list[Path] = []
         try:
+            self._made += (one for one in self._final.parents if not one.exists())
             self._final.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(exist_ok=True)
             self._lock = _locked(self.folder / "conversion.json")
