@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_MARKED: Final = (  # that of UTF-32 begins with that of UTF-16
+_MARKED: Final = (
     (b"\xff\xfe\0\0", "UTF-32", "utf-32"),
     (b"\0\0\xfe\xff", "UTF-32", "utf-32"),
     (b"\xff\xfe", "UTF-16", "utf-16"),

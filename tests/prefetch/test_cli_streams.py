@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import run_in_shell
+from processes import run_code, run_in_shell
 
 if TYPE_CHECKING:
     from processes import Ended
@@ -82,6 +82,22 @@ def test_where_no_message_can_be_written_the_status_is_as_ever(
     command: str, redirection: str, status: int
 ) -> None:
     assert status == run_in_shell(command, redirection).returncode
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["nonsense"], ["inspect", "none"]])
+def test_a_program_that_calls_the_command_keeps_its_own_streams(arguments: list[str]) -> None:
+    code = """
+        import sys
+        from prefetch.cli import main
+        before = sys.stdout, sys.stderr
+        main(sys.argv[1:])
+        assert before == (sys.stdout, sys.stderr)
+        print("out"), print("err", file=sys.stderr)
+    """
+    ended = run_code(code, *arguments)
+    assert 0 == ended.returncode, ended.stderr
+    assert "out" == ended.stdout.splitlines()[-1]
+    assert "err" == ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&-", "2>&- <&-", "2>/dev/full"])
