@@ -87,6 +87,8 @@ def check_config(config: FeedConfig) -> CheckReport:
         first_batch_s = time.perf_counter() - began
         stats = feed.stats()
         values = batch.data.numpy(writable=False)
+        with np.errstate(invalid="ignore"):  # infinite values are warned of below
+            mean = float(values.mean(dtype=np.float64))
         label_dtype = None
         with contextlib.suppress(LabelsNotProducedError):
             label_dtype = str(batch.label.dtype)
@@ -103,7 +105,7 @@ def check_config(config: FeedConfig) -> CheckReport:
             label_dtype=label_dtype,
             least=float(values.min()),
             most=float(values.max()),
-            mean=float(values.mean(dtype=np.float64)),
+            mean=mean,
             first_keys=tuple(batch.keys[:3]),
             device=stats.device,
             threads=stats.threads,

@@ -62,6 +62,11 @@ class Mean:
     channels: tuple[float, ...]
     num_records: int
 
+    @property
+    def num_odd(self) -> int:
+        """How many of the image's values are no finite numbers; a feed takes no such mean file."""
+        return self.image.size - int(np.isfinite(self.image).sum())
+
     def save(self, path: Path) -> None:
         """Write the image: as an array where the name ends in ``.npy``, else as a BlobProto.
 
@@ -117,13 +122,14 @@ def compute_mean(
     with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-mean") as pool:
         total = _add_all(source, pool, num_threads, decoding, exact=exact, progress=progress)
     values = total.pixels.reshape(total.shape)
-    image = (values / values.dtype.type(source.num_records)).astype(np.float32)
-    if exact:
-        channels = values.mean(axis=(1, 2)) / source.num_records
-    else:
-        # One after the other, unlike numpy.sum, and divided by the number of pixels.
-        sums = np.cumsum(image.reshape(image.shape[0], -1), axis=1, dtype=np.float32)[:, -1]
-        channels = sums / np.float32(image.shape[1] * image.shape[2])
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by `num_odd`
+        image = (values / values.dtype.type(source.num_records)).astype(np.float32)
+        if exact:
+            channels = values.mean(axis=(1, 2)) / source.num_records
+        else:
+            # One after the other, unlike numpy.sum, and divided by the number of pixels.
+            sums = np.cumsum(image.reshape(image.shape[0], -1), axis=1, dtype=np.float32)[:, -1]
+            channels = sums / np.float32(image.shape[1] * image.shape[2])
     return Mean(image, tuple(channels.tolist()), source.num_records)
 
 

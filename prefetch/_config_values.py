@@ -53,9 +53,19 @@ def _path(value: object) -> Path:
         name = os.fspath(value)
         if isinstance(name, str) and "\0" in name:
             raise ValueError(f"no path holds a NUL character, found {shown(name)}")
+        if isinstance(name, str) and not _is_encodable(name):
+            raise ValueError(f"no path holds half a character (a surrogate), found {name!a}")
         if isinstance(name, str) and name:
             return absolute(name, Path.cwd())
     raise ValueError(f"expected the path of a file or folder, found {shown(value)}")
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _optional_path(value: object) -> Path | None:

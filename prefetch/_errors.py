@@ -37,6 +37,7 @@ from dataclasses import dataclass
 
 from memory._thread_start import ALLOW_MORE
 from prefetch._counted import counted
+from prefetch._shown import shown_key
 
 
 class PrefetchError(Exception):
@@ -197,10 +198,10 @@ class RecordError(PrefetchError, ValueError):
         self.batch = batch
         self.stage = stage
         self.reason = reason
-        shown_key = "unknown" if key is None else repr(key.decode("utf-8", "backslashreplace"))
+        named = "unknown" if key is None else f"'{shown_key(key)}'"
         in_batch = "" if batch is None else f", batch {batch}"
         super().__init__(
-            f"{database}: record {record}, key {shown_key}{in_batch}, stage {stage}: {reason}"
+            f"{database}: record {record}, key {named}{in_batch}, stage {stage}: {reason}"
         )
 
 

@@ -170,7 +170,7 @@ def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
     path, is_folder = _locked_path(file.data_path) if lock else (file.data_path, False)
     try:
         environment = lmdb.open(
-            path,
+            os.fsencode(path),  # of a str, LMDB's binding takes no bytes that are no UTF-8
             subdir=is_folder,
             lock=lock,
             readonly=True,

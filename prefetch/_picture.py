@@ -2,7 +2,8 @@
 
 Small images are enlarged by whole factors and stay blocky, so that a pixel is seen as one; large
 ones are made smaller by averaging. Text is drawn by OpenCV: version 5 has a font for most of the
-world's scripts, version 4 draws ``?`` for what is not ASCII.
+world's scripts, version 4 draws ``?`` for what is not ASCII. Characters that no font has, such as
+tabs and line ends, are drawn as their escapes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import cv2
 import numpy as np
 
 from prefetch._output_file import write_whole
+from prefetch._shown import shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +92,7 @@ def contact_sheet(
         uint8 (height, width, 3), blue first.
     """
     low, high = _range(tiles)
-    lines = [*notes]
+    heading, lines = shown_name(heading), [shown_name(note) for note in notes]
     if (low, high) != (0.0, 255.0):
         lines.append(f"brightness stretched: black is {low:.4g}, white is {high:.4g}")
     cell_width, cell_height = _SIDE + 2 * _PAD, _SIDE + 2 * _PAD + 2 * _LINE + 4
@@ -126,7 +128,10 @@ def stacked(sheets: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 
 def can_write(path: Path) -> bool:
     """Return whether a picture can be written under a name: its ending says in which format."""
-    return bool(path.suffix and cv2.haveImageWriter(path.name))
+    # OpenCV ends the process over a name that is no UTF-8: it is shown the ending alone.
+    return path.suffix[1:].isascii() and bool(
+        path.suffix and cv2.haveImageWriter(f"picture{path.suffix}")
+    )
 
 
 def write_picture(path: Path, sheet: NDArray[np.uint8]) -> None:
@@ -163,13 +168,13 @@ def _draw_tile(
         top, left = _PAD + (_SIDE - rows) // 2, _PAD + (_SIDE - columns) // 2
         cell[top : top + rows, left : left + columns] = image
     base = _PAD + _SIDE + 20
-    title = _cut(tile.title, room, _TITLE)
+    title = _cut(shown_name(tile.title), room, _TITLE)
     _write(cell, title, (_PAD, base), _TITLE, _INK)
     if tile.alarm:
         spare = room - _width(title, _TITLE) - 8
         alarm = _cut(tile.alarm, spare, _ALERT)
         _write(cell, alarm, (width - _PAD - _width(alarm, _ALERT), base), _ALERT, _ALARM)
-    caption = _cut(tile.caption, room, _CAPTION)
+    caption = _cut(shown_name(tile.caption), room, _CAPTION)
     _write(cell, caption, (_PAD, base + 18), _CAPTION, _FAINT)
 
 
@@ -201,8 +206,7 @@ def _as_colours(
     pixels: NDArray[Any], *, low: float, high: float, blue_first: bool
 ) -> NDArray[np.uint8]:
     """Return an image as uint8 (height, width, 3), blue first."""
-    values = pixels.astype(np.float32)
-    scaled = (values - np.float32(low)) * np.float32(255 / (high - low))
+    scaled = (pixels.astype(np.float64) - low) * (255 / (high - low))
     planes = np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
     channels = len(planes)
     if channels in {3, 4}:

@@ -66,7 +66,7 @@ class Quarantine:
     def _put(self, record: int, key: bytes, value: bytes) -> None:
         if self._environment is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._environment = lmdb.open(os.fspath(self.path), map_size=_FIRST_MAP_BYTES)
+            self._environment = lmdb.open(os.fsencode(self.path), map_size=_FIRST_MAP_BYTES)
         environment = self._environment
         while True:
             try:

@@ -25,6 +25,7 @@ from prefetch._faults import BadRecordError, Reason
 from prefetch._open import open as open_feed
 from prefetch._picture import Tile, contact_sheet
 from prefetch._sampling import RecordSampler
+from prefetch._shown import shown_key
 from prefetch._snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _record_tile(key: bytes, value: memoryview) -> Tile:
         alarm = _in_words(Reason(bad.reason))
     except BadRecordError as bad:
         alarm = _in_words(bad.reason)
-    return Tile(pixels, label, key.decode("utf-8", "backslashreplace"), alarm)
+    return Tile(pixels, label, shown_key(key), alarm)
 
 
 def _in_words(reason: Reason) -> str:
@@ -174,6 +175,9 @@ def _fixed(config: FeedConfig) -> FeedConfig:
 def _view(batch: Batch, plain: Batch, *, channels_last: bool) -> BatchView:
     values = batch.data.numpy(writable=False)
     images = plain.data.numpy(writable=False)[:MOST_TILES]
+    with np.errstate(invalid="ignore"):  # infinite values have no mean, and are shown as such
+        mean = float(values.mean(dtype=np.float64))
+        deviation = float(values.std(dtype=np.float64))
     try:
         labels = batch.label.numpy(writable=False).tolist()
     except LabelsNotProducedError:
@@ -185,8 +189,8 @@ def _view(batch: Batch, plain: Batch, *, channels_last: bool) -> BatchView:
         dtype=str(batch.data.dtype),
         least=float(values.min()),
         most=float(values.max()),
-        mean=float(values.mean(dtype=np.float64)),
-        deviation=float(values.std(dtype=np.float64)),
+        mean=mean,
+        deviation=deviation,
         labels=labels,
         keys=batch.keys,
         images=(images.transpose(0, 3, 1, 2) if channels_last else images).copy(),
@@ -216,7 +220,7 @@ def batch_sheet(
         Tile(
             image,
             "no label" if view.labels is None else f"label {view.labels[row]:.15g}",
-            view.keys[row].decode("utf-8", "backslashreplace"),
+            shown_key(view.keys[row]),
         )
         for row, image in enumerate(view.images)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 from prefetch._datum import encode_datum
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
@@ -41,7 +41,7 @@ def write_database(path: str | os.PathLike[str], records: Iterable[tuple[bytes, 
     # Twice the content and a page a record: no node wastes more than that.
     map_size = 2 * nbytes + 8192 * len(content) + (1 << 20)
     with (
-        lmdb.open(str(folder), map_size=map_size) as environment,
+        lmdb.open(os.fsencode(folder), map_size=map_size) as environment,
         environment.begin(write=True) as transaction,
     ):
         for key, value in content:

@@ -51,12 +51,12 @@ def time_inspect(folder: Path) -> tuple[float, float]:
     return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="ringfeed-inspect-") as scratch:
         folder = Path(scratch) / "lmdb"
         write(folder, options.records)

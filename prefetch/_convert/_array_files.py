@@ -29,6 +29,8 @@ _IDX_LABELS: Final = 2049
 _CIFAR_PIXELS: Final = 3 * 32 * 32
 _CIFAR_KINDS: Final = {1: "CIFAR-10", 2: "CIFAR-100"}
 """By the labels that a record has."""
+_CIFAR_CLASSES: Final = {1: (10,), 2: (20, 100)}
+"""How many values each of its labels has: of CIFAR-100 the coarse one stands first."""
 _FEW_CHANNELS: Final = (1, 3, 4)
 
 
@@ -119,12 +121,13 @@ def read_cifar(
         rule: Which labels are accepted.
 
     Raises:
-        InputError: They are no such files, or cut, or of both kinds.
+        InputError: They are no such files, or cut, or of both kinds, or one is given twice.
         OptionsError: Coarse labels are asked for, and there are none.
         OSError: A file cannot be read.
     """
     for path in paths:
         check_regular(path)
+    _check_different(paths)
     stamp = stamp_of_all(paths)
     contents = [read_regular(path) for path in paths]
     num_labels = _cifar_labels(paths, [len(content) for content in contents])
@@ -137,10 +140,53 @@ def read_cifar(
         np.frombuffer(content, np.uint8).reshape(-1, num_labels + _CIFAR_PIXELS)
         for content in contents
     ]
+    for path, batch in zip(paths, rows, strict=True):
+        _check_classes(path, batch[:, :num_labels], num_labels)
     images = np.concatenate([one[:, num_labels:].reshape(-1, 3, 32, 32) for one in rows])
     labels = np.concatenate([one[:, 0 if coarse else num_labels - 1] for one in rows])
     first = os.fspath(paths[0].absolute())
     return ArrayExamples(first, images, _checked(first, labels, rule), digits=5, stamp=stamp)
+
+
+def _check_different(paths: Sequence[Path]) -> None:
+    """Refuse a file that is given twice, by whatever name: its records would be doubled.
+
+    Raises:
+        InputError: One is.
+    """
+    seen: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        status = path.stat()
+        identity = status.st_dev, status.st_ino
+        before = seen.get(identity)
+        if before is not None:
+            also = "" if before == path else f", also as {before.absolute()}"
+            raise InputError(
+                os.fspath(path.absolute()), f"is given twice{also}; name each batch once"
+            )
+        seen[identity] = path
+
+
+def _check_classes(path: Path, labels: NDArray[np.uint8], num_labels: int) -> None:
+    """Refuse labels that a kind of CIFAR has not, as of a file that only has its size.
+
+    Args:
+        path: The batch.
+        labels: (n, num_labels).
+        num_labels: Labels of a record, which tell the kind.
+
+    Raises:
+        InputError: There are.
+    """
+    for column, num_classes in enumerate(_CIFAR_CLASSES[num_labels]):
+        largest = int(labels[:, column].argmax())
+        if labels[largest, column] >= num_classes:
+            raise InputError(
+                os.fspath(path.absolute()),
+                f"record {largest} has the label {labels[largest, column]}, and those of "
+                f"{_CIFAR_KINDS[num_labels]} are 0 to {num_classes - 1}: the file is damaged, or "
+                f"no binary batch; an array of other labels converts as .npy",
+            )
 
 
 def _cifar_labels(paths: Sequence[Path], sizes: Sequence[int]) -> int:
@@ -170,14 +216,14 @@ def _cifar_labels(paths: Sequence[Path], sizes: Sequence[int]) -> int:
 
 
 def is_idx(path: Path) -> bool:
-    """Return whether a file begins as MNIST's images do, gzipped or not.
+    """Return whether a file begins as MNIST's images or labels do, gzipped or not.
 
     Raises:
         OSError: It cannot be read.
     """
     try:
         with _opened(path) as file:
-            return int.from_bytes(file.read(4), "big") == _IDX_IMAGES
+            return int.from_bytes(file.read(4), "big") in {_IDX_IMAGES, _IDX_LABELS}
     except (EOFError, zlib.error):
         return False
 
@@ -199,7 +245,8 @@ def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray
 def _load(path: Path) -> NDArray[Any]:
     shown = os.fspath(path.absolute())
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):  # of a shape's product, which the error is about
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter, deque
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from prefetch._convert._draft import Draft
 from prefetch._convert._errors import (
@@ -22,9 +22,8 @@ from prefetch._convert._errors import (
 )
 from prefetch._convert._examples import Example
 from prefetch._convert._images import one_thread_a_call
-from prefetch._convert._resuming import check_unchanged, note_of
+from prefetch._convert._resuming import Stored, check_unchanged, note_of
 from prefetch._counted import counted
-from prefetch._examine import Examiner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -53,8 +52,8 @@ class Report:
         num_images: Images of the input.
         num_stored: Records in the database.
         num_resumed: Those of them that an earlier process had stored.
-        num_unchanged: Those stored by this one that hold an image file as it was.
-        shapes: How many records stored by this one have which shape.
+        num_unchanged: Records that hold an image file as it was.
+        shapes: How many records have which shape.
         unreadable: Images left out.
         size_bytes: Size of the database's file.
     """
@@ -102,14 +101,13 @@ def convert(
         ConversionError: The disk is full, the place is taken, or no place to write.
     """
     num_threads = threads or len(os.sched_getaffinity(0))
-    with Draft(database, {"format": 2, **examples.fingerprint()}, resume=resume) as draft:
+    with Draft(database, description_of(examples), resume=resume) as draft:
         stored = frozenset(draft.keys())
-        if stored:
-            check_unchanged(draft, examples, stored, progress)
+        earlier = check_unchanged(draft, examples, stored, progress) if stored else Stored()
         todo: Sequence[int] = range(len(examples))
         if stored:
             todo = [index for index in todo if examples.key(index) not in stored]
-        tally = _Tally(draft if check_size else None, num_resumed=len(stored))
+        tally = _Tally(examples, earlier, one_shape_in=draft.folder if check_size else None)
         try:
             _store(draft, examples, todo, num_threads=num_threads, tally=tally, progress=progress)
         except ConversionError:
@@ -120,7 +118,7 @@ def convert(
             logger.warning(
                 "%s: %d of %s stored; --resume goes on with it",
                 draft.folder,
-                tally.num_stored,
+                draft.num_committed,  # the tally may be one ahead
                 counted(len(examples), "record"),
             )
             raise
@@ -134,6 +132,11 @@ def convert(
         if unreadable and not skip_unreadable:
             raise UnreadableImagesError(unreadable, len(examples))
         return tally.report(len(examples), draft.finish(files))
+
+
+def description_of(examples: Examples) -> dict[str, str | int]:
+    """Return what a draft says of its conversion; the format is that of the draft's own files."""
+    return {"format": 3, **examples.fingerprint()}
 
 
 def _store(
@@ -151,8 +154,8 @@ def _store(
         for outcomes in chunks:
             for index, outcome in outcomes:
                 if isinstance(outcome, Example):
-                    tally.count(outcome, examples.name(index))
-                    note = note_of(index, outcome.stamp)
+                    tally.count(index, outcome)
+                    note = note_of(index, outcome)
                     draft.put(examples.key(index), outcome.value, note=note)
                 else:
                     tally.unreadable.append(Unreadable(index, examples.name(index), outcome))
@@ -163,44 +166,41 @@ def _store(
 
 
 class _Tally:
-    """Counts what is stored, and compares shapes where that is asked for."""
+    """Counts what is stored, and compares shapes where that is asked for.
 
-    def __init__(self, compare_with: Draft | None, *, num_resumed: int) -> None:
+    Args:
+        examples: The input, for names.
+        earlier: What an earlier process has stored; is counted on.
+        one_shape_in: The draft, where its records are to have one shape; None where they need not.
+
+    Raises:
+        ShapesDifferError: What is stored already has several, and is to have one.
+    """
+
+    def __init__(self, examples: Examples, earlier: Stored, *, one_shape_in: Path | None) -> None:
         self.unreadable: list[Unreadable] = []
-        self._num_resumed = num_resumed
-        self._num_unchanged = 0
-        self._shapes: Counter[Shape] = Counter()
-        self._draft = compare_with
-        self._first: tuple[Shape, str] | None = None
-        value = compare_with.first_value() if compare_with is not None else None
-        if value is not None:
-            shape = Examiner().examine(memoryview(value), decode=True).shape
-            assert shape is not None, "it was read when it was stored"
-            self._first = shape, "the first record"
+        self._examples = examples
+        self._num_resumed = earlier.num_records
+        self._counted = earlier
+        self._one_shape_in = one_shape_in
+        if one_shape_in is not None:
+            for shape, index in list(earlier.first.items())[1:]:
+                self._refuse(index, shape)
 
     @property
     def num_stored(self) -> int:
-        return self._num_resumed + self._shapes.total()
+        return self._counted.num_records
 
-    def count(self, example: Example, name: str) -> None:
+    def count(self, index: int, example: Example) -> None:
         """Count an example.
 
         Raises:
-            ShapesDifferError: Its shape is not that of the first.
+            ShapesDifferError: Its shape is not that of the first, and is to be.
         """
-        if self._draft is not None:
-            if self._first is None:
-                self._first = example.shape, name
-            shape, first_name = self._first
-            if example.shape != shape:
-                raise ShapesDifferError(
-                    f"{name}: is {_shown(example.shape)} (channels x height x width), but "
-                    f"{first_name} is {_shown(shape)}, and --check-size asks for one shape; "
-                    f"replace it and go on with --resume, or remove {self._draft.folder} and begin "
-                    f"anew with --resize-height and --resize-width"
-                )
-        self._shapes[example.shape] += 1
-        self._num_unchanged += example.unchanged
+        counted_on = self._counted
+        if self._one_shape_in is not None and counted_on.first.keys() - {example.shape}:
+            self._refuse(index, example.shape)
+        counted_on.count(index, example.shape, unchanged=example.unchanged)
 
     def report(self, num_images: int, size_bytes: int) -> Report:
         """Return what was counted."""
@@ -208,10 +208,20 @@ class _Tally:
             num_images=num_images,
             num_stored=self.num_stored,
             num_resumed=self._num_resumed,
-            num_unchanged=self._num_unchanged,
-            shapes=dict(self._shapes.most_common()),
+            num_unchanged=self._counted.num_unchanged,
+            shapes=dict(self._counted.shapes.most_common()),
             unreadable=tuple(self.unreadable),
             size_bytes=size_bytes,
+        )
+
+    def _refuse(self, index: int, shape: Shape) -> NoReturn:
+        """Refuse an example whose shape is not that of the first."""
+        first_shape, first = next(iter(self._counted.first.items()))
+        raise ShapesDifferError(
+            f"{self._examples.name(index)}: is {_shown(shape)} (channels x height x width), but "
+            f"{self._examples.name(first)} is {_shown(first_shape)}, and --check-size asks for one "
+            f"shape; replace it and go on with --resume, or remove {self._one_shape_in} and begin "
+            f"anew with --resize-height and --resize-width"
         )
 
 

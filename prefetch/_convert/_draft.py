@@ -23,7 +23,7 @@ import fcntl
 import json
 import os
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import lmdb
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NOTE_BYTES: Final = 32
+NOTE_BYTES: Final = 48
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.
@@ -76,11 +76,14 @@ class Draft:
         self._final = final.absolute()
         self.folder = self._final.with_name(f"{self._final.name}.partial")
         check_free(self._final)
+        self._made: list[Path] = []
         try:
+            self._made += (one for one in self._final.parents if not one.exists())
             self._final.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(exist_ok=True)
             self._lock = _locked(self.folder / "conversion.json")
         except OSError as error:
+            self._remove_made()
             raise self._not_begun(error) from error
         with ExitStack() as undo:
             undo.callback(os.close, self._lock)
@@ -92,7 +95,7 @@ class Draft:
                 undo.callback(os.close, self._notes)
                 _check_whole(self.folder / "database")
                 self._environment = lmdb.open(
-                    str(self.folder / "database"), map_size=map_bytes, lock=False
+                    os.fsencode(self.folder / "database"), map_size=map_bytes, lock=False
                 )
                 undo.callback(self._environment.close)
                 self._last_key = self._stored_last_key()
@@ -107,16 +110,16 @@ class Draft:
         self._notes_end = os.fstat(self._notes).st_size // NOTE_BYTES * NOTE_BYTES
         self._closed = False
 
+    @property
+    def num_committed(self) -> int:
+        """How many records are stored for good."""
+        entries: int = self._environment.stat()["entries"]
+        return entries
+
     def keys(self) -> Iterator[bytes]:
         """Yield the keys that are stored, in order."""
         with self._environment.begin() as transaction:
             yield from transaction.cursor().iternext(keys=True, values=False)
-
-    def first_value(self) -> bytes | None:
-        """Return the value of the first record that is stored."""
-        with self._environment.begin() as transaction:
-            cursor = transaction.cursor()
-            return cursor.value() if cursor.first() else None
 
     def value(self, key: bytes) -> bytes | None:
         """Return the value that is stored under a key."""
@@ -206,9 +209,10 @@ class Draft:
         return (self._final / "data.mdb").stat().st_size
 
     def discard(self) -> None:
-        """Close the draft and remove it."""
+        """Close the draft and remove it, and the folders that were made for it alone."""
         self._environment.close()
         shutil.rmtree(self.folder, ignore_errors=True)  # what is left is no database
+        self._remove_made()
         self.close()  # last, so that no other process begins in a folder that is being removed
 
     def close(self) -> None:
@@ -222,6 +226,12 @@ class Draft:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _remove_made(self) -> None:
+        """Remove the folders above that were made for the draft, as far as nothing is in them."""
+        with suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
 
     def _stored_last_key(self) -> bytes:
         with self._environment.begin() as transaction:
@@ -253,7 +263,7 @@ class Draft:
             shutil.rmtree(compact, ignore_errors=True)
             compact.mkdir()
             self._environment.set_mapsize(num_pages * stat["psize"])
-            self._environment.copy(str(compact), compact=True)
+            self._environment.copy(os.fsencode(compact), compact=True)  # type: ignore[arg-type]
             database = compact
         self._environment.close()
         return database

@@ -103,7 +103,6 @@ _OPTIONS: dict[Kind, _Names] = {
 }
 _OPTION_NAMES = {
     "labels": "--labels",
-    "treatment": "--gray, --resize-height, --resize-width, --encoded and --encode-type",
     "shuffle": "--shuffle",
     "seed": "--seed",
     "layout": "--layout",
@@ -148,11 +147,13 @@ def kind_of(paths: Sequence[Path]) -> Kind:
 
     Raises:
         OptionsError: They are nothing that is known here.
-        FileNotFoundError: One of them is not there.
+        OSError: One of them is not there, or cannot be looked at.
     """
     for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path.absolute()}: there is no such file or folder")
+        try:
+            path.stat()
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{path.absolute()}: there is no such file or folder") from None
     first = paths[0]
     if first.is_dir():
         if len(paths) > 1:
@@ -168,9 +169,13 @@ def kind_of(paths: Sequence[Path]) -> Kind:
         return Kind.CIFAR
     if is_idx(first):
         return Kind.MNIST
+    if len(paths) > 1 and paths[1].is_dir():
+        raise OptionsError(
+            f"{first.absolute()}: is no folder, and {paths[1]} is one: give ROOT, then LIST"
+        )
     raise OptionsError(
         f"{first.absolute()}: is no folder, no .npy or .npz file, none of MNIST's format and no "
-        f".bin of CIFAR's; --from says what it is"
+        f".bin of CIFAR's; --from says what it is, and a list of images stands behind their ROOT"
     )
 
 
@@ -181,13 +186,26 @@ def _check_options(kind: Kind, options: InputOptions) -> None:
         if getattr(options, name) != getattr(default, name) and name not in _OPTIONS[kind]:
             kinds = ", ".join(other for other in Kind if name in _OPTIONS[other])
             raise OptionsError(
-                f"{_OPTION_NAMES[name]}: not for input of the kind {kind}, only for {kinds}"
+                f"{_option_name(name, options)}: not for input of the kind {kind}, only for {kinds}"
             )
     if options.labels is LabelRule.CAFFE and kind is not Kind.LIST:
         raise OptionsError(
             f"--labels caffe: it says what becomes of a list's text, and input of the kind {kind} "
             f"has labels that are numbers; --labels int32 accepts negative ones"
         )
+
+
+def _option_name(name: str, options: InputOptions) -> str:
+    """Return what the command calls an option; of the treatment, what is given of it."""
+    if name != "treatment":
+        return _OPTION_NAMES[name]
+    default, given = Treatment(), options.treatment
+    names = (
+        f"--{one.name.replace('_', '-')}"
+        for one in fields(given)
+        if getattr(given, one.name) != getattr(default, one.name)
+    )
+    return " and ".join(names)
 
 
 def _open_images(kind: Kind, paths: Sequence[Path], options: InputOptions) -> Input:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prefetch._shown import shown_name
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -53,7 +55,7 @@ def parse_label(text: str, rule: LabelRule) -> int:
     if rule is LabelRule.CAFFE:
         return _atoi(text)
     if not _INTEGER.fullmatch(text):
-        raise LabelError(f"the label {_shown(text)!r} is no integer; {FLOATS_HINT}")
+        raise LabelError(f"the label '{_shown(text)}' is no integer; {FLOATS_HINT}")
     return _accepted(_integer(text), rule, _shown(text))
 
 
@@ -103,4 +105,4 @@ def _integer(text: str) -> int:
 
 
 def _shown(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return shown_name(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prefetch._convert._errors import InputError
 from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, parse_label
+from prefetch._convert._list_encoding import lines_of, wide_encoding
 from prefetch._counted import counted
 from prefetch._input_file import read_file_or_pipe
+from prefetch._shown import shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +22,6 @@ _SUFFIXES = "bmp dib gif jp2 jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp"
 IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of names, in lower case, by which files in class folders are taken for images."""
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _OTHER_SEPARATOR = re.compile(r".*[^\t,;](\t|,|;)[+-]?[0-9]+\s*", re.ASCII | re.DOTALL)
 _SEVERAL = re.compile(r"[+-]?[0-9.]+(?:[,;][+-]?[0-9.]+)*", re.ASCII)  # or one
 _SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
@@ -81,8 +81,8 @@ class Listing:
 def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> Listing:
     """Read a list file: a name and a label a line, with a space between them, the last of the line.
 
-    Names are taken byte by byte, with spaces and whatever encoding they have. Empty lines at the
-    end, carriage returns before line ends and a byte order mark are left out.
+    Names are taken byte by byte, with spaces and whatever encoding they have; see `lines_of` for
+    what a line is.
 
     Args:
         root: Folder that names are relative to.
@@ -95,18 +95,19 @@ def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> 
     """
     folder = _folder(root)
     content = read_file_or_pipe(path)
-    if content.startswith(_UTF_16_MARKS) and b"\0" in content:
+    encoding = wide_encoding(content)
+    if encoding is not None:
         raise InputError(
             os.fspath(path.absolute()),
-            "is UTF-16, and names are compared byte by byte; write it as UTF-8, as with "
-            "iconv -f UTF-16 -t UTF-8",
+            f"is {encoding}, and names are compared byte by byte; write it as UTF-8: "
+            f"iconv -f {encoding} -t UTF-8 LIST > NEW",
         )
-    lines = content.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n").split(b"\n")
+    lines = lines_of(content)
     entries, faults = [], []
     respelled = False
     for number, line in enumerate(lines, 1):
         try:
-            entries.append(_entry(os.fsdecode(line.removesuffix(b"\r")), folder, rule))
+            entries.append(_entry(os.fsdecode(line), folder, rule))
         except _SeparatorError as error:
             cure = "" if respelled else f"; {error.cure}"  # the same for every line
             respelled = True
@@ -124,9 +125,10 @@ def find_classes(root: Path) -> Listing:
     """Find the images in a folder of class folders.
 
     Every folder in ``root`` is a class, with all of the images in it, however deep. Labels count
-    the classes from 0 in the order of their names' bytes; where all names are integers of int32,
-    they are the labels themselves. Hidden files and folders are left out, symbolic links followed.
-    Images that lie in ``root`` itself are in no class and left out, which is noted.
+    the classes from 0 in the order of their names' bytes; where all names are different integers
+    from 0 to 2147483647, they are the labels themselves. Hidden files and folders are left out,
+    symbolic links followed. Images that lie in ``root`` itself are in no class and left out, which
+    is noted.
 
     Raises:
         InputError: There are no class folders, no images in them, or a symbolic link leads back to
@@ -208,6 +210,8 @@ def _folder(root: Path) -> str:
 
 
 def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
+    if "\0" in line:
+        raise LabelError(f"a zero byte stands in the line, which no name has: {_shown(line)}")
     name, space, text = line.rpartition(" ")
     if rule is LabelRule.CAFFE:
         return Entry(name if space else line, parse_label(text, rule))
@@ -221,6 +225,11 @@ def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
     if not text:
         raise LabelError(f"the line ends in a space, behind {_shown(name)}")
     label = parse_label(text, rule)
+    if "\r" in name and not os.path.lexists(folder + name):
+        raise LabelError(
+            f"a carriage return stands in the name, and there is no such file: {_shown(name)}; "
+            f"make the line ends alike: tr '\\r' '\\n' < LIST > NEW"
+        )
     if name.endswith((" ", "\t")) and not os.path.lexists(folder + name):
         raise LabelError(
             f"several spaces stand before the label, and all but the last belong to the name, "
@@ -234,7 +243,8 @@ def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= 100 else f"{text[:100]}...")
+    shown = shown_name(text if len(text) <= 100 else f"{text[:100]}...")
+    return f"'{shown}'"
 
 
 def _some(names: Sequence[str]) -> str:

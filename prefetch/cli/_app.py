@@ -25,7 +25,7 @@ from prefetch.cli._streams import OutputLostError, standard_streams, tell
 from prefetch.cli._terminal import listening
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _INTERRUPTED = 130
 
@@ -36,7 +36,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         level = logging.INFO if ctx.params.get("verbose") else logging.WARNING
         try:
-            with listening(tell, level=level):
+            with listening(_once(tell), level=level):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             tell("interrupted", "nothing more was done")
@@ -49,6 +49,18 @@ class _Commands(TyperGroup):
             else:
                 tell("error", _in_words(error))
             raise typer.Exit(1) from None
+
+
+def _once(tell: Callable[[str, str], None]) -> Callable[[str, str], None]:
+    """Return what tells a message that was told already no second time."""
+    told: set[tuple[str, str]] = set()
+
+    def tell_once(level: str, message: str) -> None:
+        if (level, message) not in told:
+            told.add((level, message))
+            tell(level, message)
+
+    return tell_once
 
 
 def _in_words(error: Exception) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prefetch._counted import counted
+from prefetch._shown import shown_key
 from prefetch.cli._opening import (
     ConfigArgument,
     JsonOption,
@@ -21,7 +22,6 @@ from prefetch.cli._terminal import (
     print_fields,
     print_json,
     shown_bytes,
-    shown_key,
 )
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from pathlib import Path  # noqa: TC003 - typer looks it up
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -281,8 +280,6 @@ def _fields(
             yield "", f"and {counted(len(done.shapes) - number, 'more shape')}"
             break
         yield "" if number else "shapes", f"{' x '.join(map(str, shape))}: {count}"
-    if done.num_resumed:
-        yield "", "of the records stored now; inspect --full counts all"
     for number, (name, label) in enumerate(opened.classes[:_SHAPES_SHOWN]):
         yield "" if number else "classes", f"{label}: {name}"
     if len(opened.classes) > _SHAPES_SHOWN:
@@ -300,7 +297,7 @@ def _as_json(
     database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
 ) -> dict[str, Any]:
     return {
-        "database": _shown(database.absolute()),
+        "database": str(database.absolute()),
         "input": str(opened.kind),
         "images": done.num_images,
         "records": done.num_stored,
@@ -309,14 +306,9 @@ def _as_json(
         "shapes": [
             {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
         ],
-        "classes": {_shown(name): label for name, label in opened.classes},
+        "classes": dict(opened.classes),
         "unreadable": len(done.unreadable),
-        "unreadable_report": None if listed_in is None else _shown(listed_in),
+        "unreadable_report": None if listed_in is None else str(listed_in),
         "size_bytes": done.size_bytes,
         "elapsed_s": elapsed_s,
     }
-
-
-def _shown(path: str | Path) -> str:
-    """Return a path as text that any program reads, whatever its bytes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -8,17 +8,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from prefetch.cli._opening import (  # noqa: TC001 - typer reads the annotations
+from prefetch.cli._opening import (
     LayerOption,
     RootOption,
     StageOption,
+    check_there,
 )
 from prefetch.cli._outputs import check_folder, check_no_input, config_files
 
 
 def from_prototxt(
     network: Annotated[
-        Path, typer.Argument(metavar="NET", help="The network's .prototxt.", exists=True)
+        Path,
+        typer.Argument(metavar="NET", help="The network's .prototxt.", callback=check_there),
     ],
     output: Annotated[
         Path | None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prefetch._counted import counted
+from prefetch._shown import shown_key
 from prefetch.cli._opening import (  # noqa: TC001 - typer reads the annotations
     ChannelsOption,
     JsonOption,
@@ -21,7 +22,6 @@ from prefetch.cli._terminal import (
     print_fields,
     print_json,
     shown_bytes,
-    shown_key,
 )
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path  # noqa: TC003 - typer looks it up
 from typing import Annotated
@@ -10,6 +11,8 @@ import typer
 
 from prefetch.cli._outputs import check_folder, check_no_input, database_files
 from prefetch.cli._terminal import Patience, print_fields, print_json
+
+logger = logging.getLogger(__name__)
 
 _SUFFIXES = (".binaryproto", ".npy")
 
@@ -70,6 +73,13 @@ def mean(
             force_gray=force_gray,
             threads=threads,
             progress=lambda done, total: patience("adding up", done, total),
+        )
+    if found.num_odd:
+        logger.warning(
+            "of the mean's %d values %d are no finite numbers, since records hold such; a feed "
+            "takes no such mean file",
+            found.image.size,
+            found.num_odd,
         )
     if output is not None:
         found.save(output)

@@ -14,10 +14,28 @@ if TYPE_CHECKING:
 
 _NETWORK_SUFFIXES = frozenset({".prototxt", ".pbtxt"})
 
+
+def check_there(path: Path) -> Path:
+    """Refuse a file to read that is not there, as a wrong use.
+
+    Raises:
+        BadParameter: It is not there.
+        OSError: It cannot be looked at, as behind a folder that is closed or a link that leads in
+            circles.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise typer.BadParameter(f"there is no file {path.absolute()}") from None
+    return path
+
+
 ConfigArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="CONFIG", help="YAML file of options, or a Caffe network's .prototxt.", exists=True
+        metavar="CONFIG",
+        help="YAML file of options, or a Caffe network's .prototxt.",
+        callback=check_there,
     ),
 ]
 PhaseOption = Annotated[

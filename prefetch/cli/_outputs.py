@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,18 @@ def check_folder(path: Path | None) -> Path | None:
 
     Raises:
         BadParameter: It is not there.
+        OSError: It cannot be looked at.
     """
-    if path is not None and not path.absolute().parent.is_dir():
+    if path is not None and not _is_folder(path.absolute().parent):
         raise typer.BadParameter(f"there is no folder {path.absolute().parent}")
     return path
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def check_no_input(output: Path | None, inputs: Iterable[Path]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from prefetch._counted import counted
+from prefetch._shown import shown_key
 from prefetch.cli._opening import (
     ConfigArgument,
     JsonOption,
@@ -19,7 +20,7 @@ from prefetch.cli._opening import (
     load,
 )
 from prefetch.cli._outputs import check_folder, check_no_input, config_files
-from prefetch.cli._terminal import Patience, print_json, shown_key
+from prefetch.cli._terminal import Patience, print_json
 
 if TYPE_CHECKING:
     from prefetch._config import FeedConfig

@@ -9,9 +9,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from prefetch._shown import shown_message
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import TextIO
 
 BROKEN_PIPE = 141
 """Exit status where the reader of the output has left: that of a program that SIGPIPE ends."""
@@ -42,6 +43,22 @@ class _Output(io.FileIO):
         return memoryview(content).nbytes
 
 
+class _Messages(io.FileIO):
+    """The standard error; what cannot be written goes nowhere, and changes no exit status."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._is_lost = False
+
+    def write(self, content: Any) -> int:
+        if not self._is_lost:
+            try:
+                return super().write(content)
+            except OSError:
+                self._is_lost = True
+        return memoryview(content).nbytes
+
+
 @contextlib.contextmanager
 def standard_streams() -> Iterator[Streams]:
     """Make the standard streams ready for a command, and as they were afterwards."""
@@ -56,7 +73,13 @@ def standard_streams() -> Iterator[Streams]:
     if messages is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for good
     elif isinstance(messages, io.TextIOWrapper):
-        messages.reconfigure(errors="backslashreplace")  # a key may be in any script
+        with contextlib.suppress(OSError):  # one that is in memory, in a test
+            sys.stderr = io.TextIOWrapper(
+                io.BufferedWriter(_Messages(messages.fileno())),
+                encoding=messages.encoding,
+                errors="backslashreplace",  # a key may be in any script
+                line_buffering=True,
+            )
     streams = Streams()
     if isinstance(output, io.TextIOWrapper):
         with contextlib.suppress(OSError):  # one that is in memory, in a test
@@ -75,6 +98,9 @@ def standard_streams() -> Iterator[Streams]:
         with contextlib.suppress(OutputLostError):
             streams.flush()
         sys.stdout = output
+        if messages is not None:
+            sys.stderr.flush()
+            sys.stderr = messages
 
 
 class Streams:
@@ -108,27 +134,5 @@ class Streams:
 
 def tell(level: str, message: str) -> None:
     """Write a message beside the output, in one line where it is one; to nobody if nobody reads."""
-    try:
-        sys.stderr.write(f"{level}: {printable(message)}\n")
-        sys.stderr.flush()
-    except OSError:
-        _discard(sys.stderr)
-
-
-def printable(text: str) -> str:
-    """Return a text whose names are no UTF-8, or would steer a terminal, with these escaped."""
-    shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
-        for char in shown
-    )
-
-
-def _discard(stream: TextIO) -> None:
-    """Lead a stream nowhere, so that what is left of it is no error as the interpreter ends."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, stream.fileno())
-        finally:
-            os.close(nowhere)
+    sys.stderr.write(f"{level}: {shown_message(message)}\n")
+    sys.stderr.flush()

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from prefetch._errors import PrefetchWarning
-from prefetch.cli._streams import printable, tell
+from prefetch._shown import shown_message
+from prefetch.cli._streams import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +44,7 @@ def _console(file: TextIO) -> Console:
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Print names and values in two columns; a name is empty where the one before it goes on."""
-    rows = [(name, printable(value).replace("\n", "\\n")) for name, value in fields]
+    rows = [(name, shown_message(value).replace("\n", "\\n")) for name, value in fields]
     if not sys.stdout.isatty():
         width = max(len(name) for name, _ in rows)
         sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in rows))
@@ -60,17 +61,22 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def print_json(report: dict[str, Any]) -> None:
-    """Print a report for programs; numbers that are not finite, which JSON has not, as null."""
-    text = json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False)
+    r"""Print a report for programs.
+
+    Numbers that are not finite, which JSON has not, become null, and bytes of names that are no
+    UTF-8 ``\xf6``.
+    """
+    text = json.dumps(_for_json(report), indent=2, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(f"{text}\n")
 
 
-def _finite(value: Any) -> Any:
-    """Return a report with None for every number that is not finite."""
+def _for_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {_for_json(name): _for_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_for_json(item) for item in value]
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -80,14 +86,6 @@ def shown_bytes(nbytes: int) -> str:
         if nbytes >= 1000**power:
             return f"{nbytes} bytes ({nbytes / 1000**power:.1f} {unit})"
     return f"{nbytes} bytes"
-
-
-def shown_key(key: bytes) -> str:
-    """Return a key as text; what is no UTF-8, or would steer a terminal, is escaped."""
-    text = key.decode("utf-8", "backslashreplace")
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 class Patience:

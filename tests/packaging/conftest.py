@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from processes import DEADLINE_S
+
+from make_digits import make_digits
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _NOT_SOURCES = shutil.ignore_patterns(
@@ -40,9 +43,23 @@ class Distribution:
     installed: Path
 
 
+@pytest.fixture(autouse=True)
+def _unhurried_surveys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a survey look at all of its sample, however long the machine stands still meanwhile."""
+    monkeypatch.setattr("prefetch._inspect.SAMPLING_S", 600.0)
+
+
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     return CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the database of digits; whoever changes it takes a copy."""
+    folder = tmp_path_factory.mktemp("data") / "digits_lmdb"
+    assert make_digits(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -56,13 +73,18 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
     for build in ("build_sdist", "build_wheel"):
         code = f"import sys; from setuptools.build_meta import {build} as build; build(sys.argv[1])"
         subprocess.run(
-            [sys.executable, "-c", code, str(dist)], cwd=copy, check=True, capture_output=True
+            [sys.executable, "-c", code, str(dist)],
+            cwd=copy,
+            check=True,
+            capture_output=True,
+            timeout=DEADLINE_S,
         )
     (wheel,) = dist.glob("*.whl")
     (sdist,) = dist.glob("*.tar.gz")
     installed = folder / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", str(installed), str(wheel)], check=True, capture_output=True)
+    command = [*pip, "--target", str(installed), str(wheel)]
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
     return Distribution(wheel, sdist, installed)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pytest
+from processes import DEADLINE_S
 from sklearn.datasets import load_digits
 
 import demo
@@ -18,13 +19,6 @@ from digit_network import DigitNetwork
 from prefetch.caffe import Datum
 
 _DEMO = Path(demo.__file__)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "digits_lmdb"
-    assert make_digits.make_digits(folder)
-    return folder
 
 
 def _records(folder: Path) -> list[tuple[bytes, Datum]]:
@@ -147,5 +141,5 @@ def test_ctrl_c_ends_the_demo_at_once_and_without_a_traceback(tmp_path: Path) ->
         assert running.stdout is not None
         assert "Wrote" in running.stdout.readline()
         running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=30)
+        _, errors = running.communicate(timeout=DEADLINE_S)
     assert (130, "\nInterrupted.\n") == (running.returncode, errors)

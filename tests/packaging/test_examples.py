@@ -20,7 +20,6 @@ import pytest
 
 import memory
 import prefetch
-from make_digits import make_digits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,13 +35,6 @@ _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def _name(document: Path) -> str:
     return document.relative_to(_CHECKOUT).as_posix()
-
-
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "digits_lmdb"
-    make_digits(folder)
-    return folder
 
 
 @pytest.fixture

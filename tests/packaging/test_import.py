@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from processes import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.packaging.conftest import Distribution
@@ -29,6 +30,7 @@ def _import_prefetch(distribution: Distribution) -> tuple[float, set[str]]:
         capture_output=True,
         text=True,
         check=True,
+        timeout=DEADLINE_S,
     )
     seconds, modules = run.stdout.splitlines()
     return float(seconds), set(modules.split())

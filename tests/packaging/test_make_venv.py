@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from processes import DEADLINE_S
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_venv.sh"
 
@@ -39,6 +40,7 @@ class Place:
             capture_output=True,
             text=True,
             check=False,
+            timeout=DEADLINE_S,
         )
 
     def num_calls(self, what: str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from processes import DEADLINE_S
 
 import prefetch
 import soak
@@ -46,7 +47,7 @@ def test_ctrl_c_ends_a_soak_with_its_summary() -> None:
     assert process.stderr is not None
     assert process.stderr.readline() == "soaking; Ctrl-C ends it\n"
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode in {0, 1}
     assert json.loads(output)["format"] == 1
 

@@ -9,6 +9,8 @@ import tarfile
 from email.parser import Parser
 from typing import TYPE_CHECKING
 
+from processes import DEADLINE_S
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -91,5 +93,6 @@ def test_the_wheel_works_installed_away_from_the_checkout(
         capture_output=True,
         text=True,
         check=False,
+        timeout=DEADLINE_S,
     )
     assert (0, "[0, 1, 2, 3, 4]\n", "") == (run.returncode, run.stdout, run.stderr)

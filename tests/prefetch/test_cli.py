@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import warnings
@@ -21,9 +22,10 @@ import pytest
 import prefetch
 import prefetch.caffe
 from prefetch._config_schema import config_schema
+from prefetch._datum import encode_datum
 from prefetch.cli import _inspect as inspecting
 from prefetch.cli import main
-from prefetch.cli._terminal import Patience, listening, print_fields, shown_key
+from prefetch.cli._terminal import Patience, listening, print_fields
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -45,15 +47,12 @@ layer {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(workplace: Path) -> Path:
     """The current folder, with a database, two configurations of it and a mean file."""
-    monkeypatch.chdir(tmp_path)
-    write_database(Path("data/lmdb"), fingerprinted_images(20))
-    Path("feed.yaml").write_text("source: data/lmdb\nbatch_size: 8\n", encoding="utf-8")
     Path("net.prototxt").write_text(NETWORK, encoding="utf-8")
     blob = prefetch.caffe.BlobProto(num=1, channels=3, height=8, width=8, data=[1.5] * 192)
     Path("data/mean.binaryproto").write_bytes(blob.SerializeToString())
-    return tmp_path
+    return workplace
 
 
 Run = Any
@@ -272,6 +271,53 @@ def test_inspect_draws_a_picture(run: Run) -> None:
     assert cv2.imread("a.png") is not None
 
 
+def shown_colours(picture: str) -> set[str]:
+    """Return which of blue and red a picture shows."""
+    pixels = cv2.imread(picture)
+    assert pixels is not None
+    colours = {"blue": (255, 0, 0), "red": (0, 0, 255)}
+    return {name for name, colour in colours.items() if (pixels == colour).all(axis=2).any()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "colour"),
+    [
+        (["inspect", "blue", "--show", "a.png"], "blue"),
+        (["inspect", "blue", "--show", "a.png", "--channels", "rgb"], "red"),
+        (["show", "stored.yaml", "a.png"], "blue"),
+        (["show", "rgb.yaml", "a.png"], "blue"),
+        (["show", "stored.yaml", "a.png", "--channels", "rgb"], "red"),
+        (["show", "rgb.yaml", "a.png", "--channels", "bgr"], "red"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_pictures_have_the_colours_that_the_order_of_the_channels_says(
+    arguments: list[str], colour: str, run: Run
+) -> None:
+    pixels = np.zeros((3, 8, 8), np.uint8)
+    pixels[0] = 255
+    write_database(Path("blue"), [(b"a", encode_image(pixels, label=0))])
+    for channels in ("stored", "rgb"):
+        Path(f"{channels}.yaml").write_text(
+            f"source: blue\nbatch_size: 1\nprefetch: 2\ntransform: {{channels: {channels}}}\n"
+        )
+    assert 0 == run(*arguments)[0]
+    assert {colour} == shown_colours("a.png")
+
+
+@pytest.mark.parametrize(("options", "shown"), [([], 5), (["--images", "2"], 2)])
+@pytest.mark.usefixtures("folder")
+def test_as_many_records_are_drawn_as_asked_for(options: list[str], shown: int, run: Run) -> None:
+    blue = np.zeros((3, 8, 8), np.uint8)
+    blue[0] = 255
+    write_database(Path("blue"), [(b"%d" % n, encode_image(blue, label=n)) for n in range(5)])
+    assert 0 == run("inspect", "blue", "--show", "a.png", *options)[0]
+    picture = cv2.imread("a.png")
+    assert picture is not None
+    assert shown * 144 * 144 == (picture == (255, 0, 0)).all(axis=2).sum()
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_name_that_is_no_pictures_is_refused_before_anything_is_read(run: Run) -> None:
     status, _, err = run("inspect", "none", "--show", "a.txt")
@@ -306,6 +352,60 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_read(
     assert f"there is no folder {Path('nowhere').absolute()}" in err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "loop"],
+        ["check", "loop/a.yaml"],
+        ["show", "loop", "a.png"],
+        ["bench", "loop"],
+        ["from-prototxt", "loop"],
+        ["show", "feed.yaml", "loop/a.png"],
+        ["inspect", "loop"],
+        ["inspect", "data/lmdb", "--show", "loop/a.png"],
+        ["mean", "loop"],
+        ["mean", "data/lmdb", "loop/a.npy"],
+        ["convert", "loop", "db"],
+        ["convert", "data", "loop", "db"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_a_link_that_leads_in_circles_is_told_as_such(run: Run, arguments: list[str]) -> None:
+    Path("loop").symlink_to("loop")
+    status, out, err = run(*arguments)
+    assert (1, "") == (status, out)
+    assert "Too many levels of symbolic links" in err
+    assert 1 == len(err.splitlines())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "closed/it"],
+        ["from-prototxt", "closed/it"],
+        ["mean", "data/lmdb", "closed/it.npy"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_what_lies_in_a_closed_folder_is_told_as_such(
+    run: Run, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Path.stat
+
+    def forbidden(path: Path, **options: bool) -> os.stat_result:
+        if "closed" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", forbidden)  # root may look everywhere
+    status, _, err = run(*arguments)
+    assert 1 == status
+    assert f"{Path.cwd()}/closed" in err
+    assert "Permission denied" in err
+
+
 def test_where_the_terminal_has_no_blocks_bars_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
     assert "#" == inspecting._bar_character()
@@ -328,6 +428,17 @@ def test_show_draws_batches_and_reports_them(run: Run) -> None:
     again = cv2.imread("b.png")
     assert again is not None
     assert len(again) < len(picture)
+
+
+@pytest.mark.usefixtures("folder")
+def test_show_says_once_what_two_feeds_would_say(run: Run) -> None:
+    good = encode_image(np.zeros((3, 8, 8), np.uint8), label=0)
+    write_database(Path("bad"), [(b"a", good), (b"b", b"\xff"), (b"c", good)])
+    Path("bad.yaml").write_text("source: bad\nbatch_size: 2\non_bad_record: skip\n")
+    status, _, err = run("show", "bad.yaml", "b.png")
+    (warning,) = err.splitlines()
+    assert 0 == status
+    assert "key 'b'" in warning
 
 
 @pytest.mark.usefixtures("folder")
@@ -416,8 +527,13 @@ def test_verbose_check_says_what_was_chosen_and_lists_warnings_as_before(run: Ru
 @pytest.mark.usefixtures("folder")
 def test_check_says_what_auto_became(run: Run) -> None:
     out = run("check", "feed.yaml")[1]
-    assert "(auto)" in out
+    assert re.search(r"^device +(cpu|cuda:0) \(auto\)$", out, re.MULTILINE)
+    assert re.search(r"^threads +[1-9][0-9]* \(auto\)$", out, re.MULTILINE)
     assert "warnings       none" in out
+    Path("chosen.yaml").write_text("source: data/lmdb\ndevice: cpu\nthreads: 3\n")
+    out = run("check", "chosen.yaml")[1]
+    assert re.search(r"^device +cpu$", out, re.MULTILINE)
+    assert re.search(r"^threads +3$", out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("folder")
@@ -556,6 +672,27 @@ def test_one_of_a_thing_is_called_as_such(run: Run) -> None:
     assert [] == re.findall(r"\b1 (?:\w+ )?\w+(?:es|[^s]s)\b", text)
 
 
+# --- paths -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_path_that_is_no_utf_8_is_like_any_other(run: Run) -> None:
+    name = os.fsdecode(b"k\xf6ln")
+    Path("data/lmdb").rename(name)
+    Path("feed.yaml").write_text("source: lmdb\n")
+    np.save("x.npy", np.zeros((5, 3, 8, 8), np.uint8))
+    assert report(run, "inspect", name, "--full", "--show", f"{name}.png")["path"].endswith(
+        r"/k\xf6ln"
+    )
+    assert report(run, "mean", name, f"{name}.npy")["mean_file"].endswith(r"/k\xf6ln.npy")
+    assert report(run, "convert", "x.npy", f"{name}2")["database"].endswith(r"/k\xf6ln2")
+    assert r"/k\xf6ln2" in run("inspect", f"{name}2")[1]
+    with prefetch.open({"source": name, "batch_size": 20}) as feed:
+        assert [20] == [len(batch) for batch in feed]
+    with pytest.raises(prefetch.ConfigError, match="half a character"):
+        prefetch.open({"source": "\ud800"})
+
+
 # --- for programs ----------------------------------------------------------------------------
 
 
@@ -630,6 +767,30 @@ def test_progress_shows_what_takes_longer_than_a_second(
     assert "reading" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["convert", "x.npy", "db"], "converting"),
+        (["mean", "data/lmdb"], "adding up"),
+        (["inspect", "many", "--full"], "reading"),
+        (["show", "feed.yaml", "--batches", "2", "a.png"], "reading"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else value,
+)
+@pytest.mark.usefixtures("folder")
+def test_every_command_that_may_take_long_shows_how_far_it_is(
+    arguments: list[str], what: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("x.npy", np.zeros((300, 3, 8, 8), np.uint8))
+    write_database(Path("many"), fingerprinted_images(2000, (1, 2, 2)))
+    be_terminals(monkeypatch)
+    monkeypatch.setattr("prefetch.cli._terminal._PATIENCE_S", 1e9)
+    assert what not in run(*arguments)[2]
+    monkeypatch.setattr("prefetch.cli._terminal._PATIENCE_S", -1.0)
+    shutil.rmtree("db", ignore_errors=True)
+    assert what in run(*arguments)[2]
+
+
 def test_progress_is_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
     with Patience(lambda: now) as patience:
@@ -659,11 +820,6 @@ def test_listening_leaves_loggers_as_they_were() -> None:
     assert before == (logger.level, logger.propagate, list(logger.handlers))
 
 
-def test_a_key_that_would_steer_the_terminal_is_escaped() -> None:
-    assert shown_key(b"a\x1b[31m\n\xff") == r"a\x1b[31m\n\xff"
-    assert shown_key("größe 日".encode()) == "größe 日"
-
-
 @pytest.mark.usefixtures("folder")
 def test_what_is_not_finite_is_null_in_json_and_a_warning_of_check(run: Run) -> None:
     for name, options in (
@@ -676,3 +832,40 @@ def test_what_is_not_finite_is_null_in_json_and_a_warning_of_check(run: Run) -> 
     (warning,) = found["warnings"]
     assert "no finite numbers: the records hold such, or float16 cannot hold" in warning
     assert report(run, "check", "sound.yaml")["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "odd.yaml"],
+        ["show", "odd.yaml", "a.png"],
+        ["bench", "odd.yaml", "--rounds", "1", "--batches", "1", "--consumer-ms", "0.1"],
+        ["check", "half.yaml"],
+        ["show", "half.yaml", "a.png"],
+        ["inspect", "odd", "--full", "--show", "a.png"],
+        ["mean", "odd", "mean.npy"],
+        ["mean", "odd", "mean.npy", "--exact"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_values_that_are_not_finite_are_told_in_words_of_ours_or_not_at_all(
+    arguments: list[str], run: Run
+) -> None:
+    rows = [[np.inf, -np.inf, np.nan, 3e38], [3e38, -3e38, 0, 1], [3e38, -3e38, 1, 1]]
+    records = [
+        (b"%d" % number, encode_datum(channels=1, height=2, width=2, floats=row, label=0))
+        for number, row in enumerate(rows)
+    ]
+    write_database(Path("odd"), records)
+    Path("odd.yaml").write_text("source: odd\n")
+    half = "transform: {dtype: float16, mean_value: 3, scale: 1e30}"
+    Path("half.yaml").write_text(f"source: data/lmdb\n{half}\n")
+    status, _, err = run(*arguments)  # a warning of NumPy's would be an error here
+    assert 0 == status
+    told = [line for line in err.splitlines() if "machine is busy" not in line]
+    if arguments[0] == "mean":
+        (warning,) = told
+        assert warning.startswith("warning: of the mean's 4 values ")
+    else:
+        assert [] == told

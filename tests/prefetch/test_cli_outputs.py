@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from image_folders import write_grey_images
+from processes import run_on_a_full_disk
 
 from prefetch.cli import main
-from prefetch.testing import fingerprinted_images, write_database
-
-NETWORK = """
-layer { name: "d" type: "Data" top: "data" top: "label"
-        transform_param { mean_file: "mean.binaryproto" }
-        data_param { source: "data/lmdb" batch_size: 7 backend: LMDB } }
-"""
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(workplace: Path) -> Path:
     """The current folder, with what the commands read, also under names that they write."""
-    monkeypatch.chdir(tmp_path)
-    write_database(Path("data/lmdb"), fingerprinted_images(20))
     for name in ("db.npy", "db.png"):
         Path(name).hardlink_to("data/lmdb/data.mdb")
     assert 0 == main(["mean", "data/lmdb", "mean.binaryproto"])
@@ -35,13 +25,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     text = "source: data/lmdb\nbatch_size: 8\ntransform: {mean_file: mean.binaryproto}\n"
     Path("feed.yaml").write_text(text, encoding="utf-8")
     Path("feed.png").hardlink_to("feed.yaml")
-    Path("net.prototxt").write_text(NETWORK, encoding="utf-8")
-    Path("images").mkdir()
-    for index in range(3):
-        cv2.imwrite(f"images/{index}.png", np.full((6, 8, 3), 10 * index, np.uint8))
+    network = Path("net.prototxt").read_text()
+    mean = 'transform_param { mean_file: "mean.binaryproto" }'
+    Path("net.prototxt").write_text(network.replace("data_param", f"{mean} data_param"))
+    write_grey_images(Path("images"), 3, step=10)
     Path("list.txt").write_text("0.png 0\nnone.png 1\n2.png 2\n")
     Path("note.txt").write_text("mine\tto keep\t\n")
-    return tmp_path
+    return workplace
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -151,26 +141,6 @@ def test_a_database_among_its_class_folders_is_refused(
 
 # --- a full disk -----------------------------------------------------------------------------
 
-_LIMITED = """
-    import resource, signal, sys
-    from prefetch.cli import main
-
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing past the limit fails, as a full disk
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-    sys.exit(main(sys.argv[2:]))
-"""
-
-
-def run_limited(limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_LIMITED), str(limit), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-
 
 @pytest.mark.parametrize(
     ("arguments", "output"),
@@ -190,7 +160,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     if is_there:
         Path(output).write_bytes(b"old")
     before = content(folder)
-    ended = run_limited(100, *arguments)
+    ended = run_on_a_full_disk(100, *arguments)
     assert (1, "") == (ended.returncode, ended.stdout)
     assert f"error: {output}: cannot be written: File too large; " in ended.stderr
     assert "make room, or name another place" in ended.stderr
@@ -202,13 +172,15 @@ def test_a_disk_that_is_full_from_the_start_is_told_with_path_and_cure(
     limit: int, folder: Path
 ) -> None:
     Path("list.txt").write_text("0.png 0\n2.png 2\n" * 300)
-    ended = run_limited(limit, "convert", "images", "list.txt", "db")
+    ended = run_on_a_full_disk(limit, "convert", "images", "list.txt", "db")
     assert (1, "") == (ended.returncode, ended.stdout)
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"error: {folder}/db.partial: ")
     assert "bytes are free there" in line
     assert not Path("db").exists()
-    resumed = run_limited(10_000_000, "convert", "images", "list.txt", "db", "--resume", "--json")
+    resumed = run_on_a_full_disk(
+        10_000_000, "convert", "images", "list.txt", "db", "--resume", "--json"
+    )
     assert 0 == resumed.returncode, resumed.stderr
     assert 600 == json.loads(resumed.stdout)["records"]
 

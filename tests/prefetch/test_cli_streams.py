@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
-import subprocess
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
+from processes import run_code, run_in_shell
 
-from prefetch.testing import fingerprinted_images, write_database
-
-Ended = subprocess.CompletedProcess[str]
+if TYPE_CHECKING:
+    from processes import Ended
 
 COMMANDS = {
     "convert": "convert x.npy db --json",
@@ -27,36 +24,6 @@ COMMANDS = {
     "version": "--version",
     "help": "convert --help",
 }
-NETWORK = """
-layer { name: "d" type: "Data" top: "data" top: "label"
-        data_param { source: "data/lmdb" batch_size: 7 backend: LMDB } }
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with what the commands need."""
-    monkeypatch.chdir(tmp_path)
-    write_database(Path("data/lmdb"), fingerprinted_images(20))
-    Path("feed.yaml").write_text("source: data/lmdb\nbatch_size: 8\n", encoding="utf-8")
-    Path("net.prototxt").write_text(NETWORK, encoding="utf-8")
-    np.save("x.npy", np.zeros((4, 3, 2, 2), np.uint8))
-    return tmp_path
-
-
-def shell(command: str, redirection: str = "", stdout: int = subprocess.PIPE) -> Ended:
-    """Run a command with its streams redirected by a shell."""
-    ringfeed = f"exec {shlex.quote(sys.executable)} -m prefetch.cli {command}"
-    return subprocess.run(
-        ["bash", "-c", f"{ringfeed} {redirection}"],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=100,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
 
 
 def told(ended: Ended) -> str:
@@ -66,44 +33,82 @@ def told(ended: Ended) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("workplace")
 def test_a_reader_that_has_left_ends_it_with_the_status_of_sigpipe(name: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        ended = shell(COMMANDS[name], stdout=writing)
+        ended = run_in_shell(COMMANDS[name], stdout=writing)
     finally:
         os.close(writing)
     assert (141, "") == (ended.returncode, told(ended))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("workplace")
 def test_an_output_on_a_full_disk_is_an_error(name: str) -> None:
-    ended = shell(COMMANDS[name], ">/dev/full")
+    ended = run_in_shell(COMMANDS[name], ">/dev/full")
     words = "error: the standard output cannot be written: No space left on device\n"
     assert (1, words) == (ended.returncode, told(ended))
 
 
 @pytest.mark.parametrize("name", ["convert", "inspect", "version"])
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("workplace")
 def test_a_closed_output_is_refused_before_anything_is_done(name: str) -> None:
     before = sorted(Path().iterdir())
-    ended = shell(COMMANDS[name], ">&-")
+    ended = run_in_shell(COMMANDS[name], ">&-")
     assert (1, 1) == (ended.returncode, len(ended.stderr.splitlines()))
     assert ended.stderr.startswith("error: the standard output is closed;")
     assert before == sorted(Path().iterdir())
 
 
+@pytest.mark.parametrize(
+    ("command", "redirection", "status"),
+    [
+        ("schema --json", "2>/dev/full", 2),
+        ("schema --json", ">/dev/full 2>/dev/full", 2),
+        ("schema --json", "2>&-", 2),
+        ("nonsense", "2>/dev/full", 2),
+        ("", "2>/dev/full", 2),
+        ("check none.yaml", "2>/dev/full", 2),
+        ("--debug inspect none", "2>/dev/full", 1),
+        ("-v check feed.yaml", "2>/dev/full", 0),
+        ("-v check feed.yaml", ">/dev/full 2>/dev/full", 1),
+        ("bench feed.yaml --rounds 1 --batches 1 --consumer-ms 0.1", "2>/dev/full", 0),
+    ],
+)
+@pytest.mark.usefixtures("workplace")
+def test_where_no_message_can_be_written_the_status_is_as_ever(
+    command: str, redirection: str, status: int
+) -> None:
+    assert status == run_in_shell(command, redirection).returncode
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["nonsense"], ["inspect", "none"]])
+def test_a_program_that_calls_the_command_keeps_its_own_streams(arguments: list[str]) -> None:
+    code = """
+        import sys
+        from prefetch.cli import main
+        before = sys.stdout, sys.stderr
+        main(sys.argv[1:])
+        assert before == (sys.stdout, sys.stderr)
+        print("out"), print("err", file=sys.stderr)
+    """
+    ended = run_code(code, *arguments)
+    assert 0 == ended.returncode, ended.stderr
+    assert "out" == ended.stdout.splitlines()[-1]
+    assert "err" == ended.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("closed", ["2>&-", "<&-", "2>&- <&-", "2>/dev/full"])
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("workplace")
 def test_without_the_other_streams_it_does_its_work(closed: str) -> None:
     Path("warned").mkdir()
     for name in ("1", "2"):
         (Path("warned") / name).mkdir()
         (Path("warned") / name / "a.pgm").write_bytes(b"P5 2 2 255\n\0\1\2\3")
-    ended = shell("convert warned db", closed)  # which warns
+    ended = run_in_shell("convert warned db", closed)  # which warns
     assert 0 == ended.returncode, ended.stderr
     assert "records" in ended.stdout
-    ended = shell("inspect db", closed)
+    ended = run_in_shell("inspect db", closed)
     assert 0 == ended.returncode, ended.stderr

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 import pytest
+from processes import DEADLINE_S
 
-from prefetch._compute_mean import Mean, compute_mean
+from prefetch._compute_mean import Mean, _Decoding, compute_mean
 from prefetch._datum import encode_datum
 from prefetch._errors import RecordError
 from prefetch._mean import load_mean
@@ -186,6 +188,23 @@ def test_a_mean_that_cannot_be_written_leaves_the_old_one(
         Mean(np.zeros((1, 1, 1), np.float32), (0.0,), 1).save(path)
     assert b"old" == path.read_bytes()
     assert [name] == [one.name for one in tmp_path.iterdir()]
+
+
+def test_all_cores_decode_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planes, together = _Decoding.planes, threading.Barrier(4, timeout=DEADLINE_S)
+    first = threading.Event()  # the first record is decoded alone, for the shape
+
+    def decoded_together(self: _Decoding, data: memoryview) -> NDArray[np.uint8]:
+        if first.is_set():
+            together.wait()  # broken, and an error, where fewer than four decode
+        first.set()
+        return planes(self, data)
+
+    monkeypatch.setattr(_Decoding, "planes", decoded_together)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    images = RNG.integers(0, 256, (9, 4, 5), np.uint8)
+    found = mean_of(tmp_path, [png(image) for image in images])
+    np.testing.assert_array_equal(caffes(list(images[:, np.newaxis])), found.image)
 
 
 def test_progress_ends_with_all_records(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from prefetch._convert._array_files import is_idx, read_arrays, read_cifar, read_mnist
 from prefetch._convert._arrays import ArrayExamples
 from prefetch._convert._errors import InputError, OptionsError
+from prefetch._convert._inputs import InputOptions, open_input
 from prefetch._convert._labels import LabelRule
 from prefetch.caffe import Datum
 
@@ -190,8 +191,11 @@ def test_a_header_that_no_file_can_have_is_refused(
     else:
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("images.npy", content)
-    with pytest.raises(InputError, match=r"is no NumPy array|is no \.npz file|expected|images and"):
+    with pytest.raises(
+        InputError, match=r"is no NumPy array|is no \.npz file|expected|images and"
+    ) as caught:
         read_arrays(tmp_path / name)
+    assert "overflow" not in str(caught.value)  # that would be a warning of NumPy's
 
 
 @pytest.mark.parametrize("dtype", [">f2", ">f4", "<f4"])
@@ -240,7 +244,7 @@ def test_mnist_has_caffes_keys_and_fields(ending: str, tmp_path: Path) -> None:
     images = idx(tmp_path / f"i{ending}", IMAGES[:, 0], magic=2051)
     labels = idx(tmp_path / f"l{ending}", LABELS.astype(np.uint8), magic=2049)
     assert is_idx(images)
-    assert not is_idx(labels)
+    assert is_idx(labels)
     examples = read_mnist(images, labels)
     expected = Datum(channels=1, height=5, width=6, data=IMAGES[2, 0].tobytes(), label=2)
     assert expected == datums(examples)[2]
@@ -251,7 +255,7 @@ def test_mnist_files_that_are_swapped_or_cut_are_refused(tmp_path: Path) -> None
     images = idx(tmp_path / "i", IMAGES[:, 0], magic=2051)
     labels = idx(tmp_path / "l", LABELS.astype(np.uint8), magic=2049)
     with pytest.raises(InputError, match="found 2049, that of the labels: give IMAGES, then"):
-        read_mnist(labels, images)
+        open_input([labels, images], InputOptions())
     images.write_bytes(images.read_bytes()[:-1])
     with pytest.raises(InputError, match="119 bytes behind its header, and 4 x 5 x 6 takes 120"):
         read_mnist(images, labels)
@@ -291,12 +295,51 @@ def test_cifar_100_has_two_labels_a_record(coarse: bool, label: int, tmp_path: P
     assert label == datums(read_cifar([tmp_path / "train.bin"], coarse=coarse))[0].label
 
 
+def test_a_batch_that_is_given_twice_is_refused_by_whatever_name(tmp_path: Path) -> None:
+    one, other = tmp_path / "1.bin", tmp_path / "2.bin"
+    for path in (one, other):
+        path.write_bytes(bytes(3073))
+    assert 2 == len(read_cifar([one, other]))  # of the same content, for what we know
+    with pytest.raises(InputError, match=r"1\.bin: is given twice; name each batch once"):
+        read_cifar([one, other, one])
+    for name in ("link.bin", "hard.bin"):
+        (tmp_path / name).symlink_to(one) if name == "link.bin" else (
+            (tmp_path / name).hardlink_to(one)
+        )
+        with pytest.raises(InputError, match=rf"{name}: is given twice, also as .*/1\.bin;"):
+            read_cifar([one, tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([10], "record 1 has the label 10, and those of CIFAR-10 are 0 to 9: the file is damaged"),
+        ([255], "record 1 has the label 255, and those of CIFAR-10 are 0 to 9"),
+        ([20, 0], "record 1 has the label 20, and those of CIFAR-100 are 0 to 19"),
+        ([0, 100], "record 1 has the label 100, and those of CIFAR-100 are 0 to 99"),
+    ],
+)
+def test_labels_that_cifar_has_not_are_refused(
+    labels: list[int], words: str, tmp_path: Path
+) -> None:
+    largest = [9] if len(labels) == 1 else [19, 99]
+    good, bad = (bytes([*one, *bytes(3072)]) for one in (largest, labels))
+    (tmp_path / "1.bin").write_bytes(good)
+    (tmp_path / "2.bin").write_bytes(good + bad)
+    assert 1 == len(read_cifar([tmp_path / "1.bin"]))
+    for coarse in (False, True)[: len(labels)]:
+        with pytest.raises(InputError, match=rf"2\.bin: {words}"):
+            read_cifar([tmp_path / "1.bin", tmp_path / "2.bin"], coarse=coarse)
+
+
 def test_batches_of_both_kinds_are_refused(tmp_path: Path) -> None:
     ten, hundred = tmp_path / "data_batch_1.bin", tmp_path / "train.bin"
-    ten.write_bytes(bytes(2 * 3073))
+    more = tmp_path / "data_batch_2.bin"
+    for path in (ten, more):
+        path.write_bytes(bytes(2 * 3073))
     hundred.write_bytes(bytes(2 * 3074))
     with pytest.raises(InputError, match=r"train\.bin: is of CIFAR-100, and .* of CIFAR-10,"):
-        read_cifar([ten, ten, hundred])
+        read_cifar([ten, more, hundred])
     with pytest.raises(InputError, match=r"1\.bin: is of CIFAR-10, and .* of CIFAR-100,"):
         read_cifar([hundred, ten])
 

@@ -10,16 +10,16 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from databases import names_in
+from image_folders import write_grey_images, write_list
+from processes import DEADLINE_S
 
-from prefetch._convert._conversion import Report
 from prefetch._mean import load_mean
-from prefetch.cli import _convert, main
+from prefetch.cli import main
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -28,16 +28,8 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make images/0.png to 3.png and their list.txt in the working directory."""
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for index in range(4):
-        cv2.imwrite(str(folder / f"{index}.png"), np.full((6, 8, 3), 10 * index, np.uint8))
-    (tmp_path / "list.txt").write_text("".join(f"{index}.png {index}\n" for index in range(4)))
-    return folder
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    write_list(tmp_path / "list.txt", [f"{index}.png" for index in range(4)])
+    return write_grey_images(tmp_path / "images", 4, step=10)
 
 
 def test_convert_says_what_it_stored(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,12 +100,14 @@ def test_skipped_images_are_counted_and_listed(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (images / "2.png").unlink()
+    (images / "3.png").write_bytes(b"no image")
     options = ["--skip-unreadable", "--report", "left-out.tsv", "--json"]
     assert 0 == main(["convert", "images", "list.txt", "db", *options])
     report = json.loads(capsys.readouterr().out)
-    assert (4, 3, 1) == (report["images"], report["records"], report["unreadable"])
+    assert (4, 2, 2) == (report["images"], report["records"], report["unreadable"])
     assert "left-out.tsv" == report["unreadable_report"]
-    assert Path("left-out.tsv").read_text().startswith(f"2\t{images}/2.png\t")
+    listed = [line.split("\t")[:2] for line in Path("left-out.tsv").read_text().splitlines()]
+    assert [["2", f"{images}/2.png"], ["3", f"{images}/3.png"]] == listed
 
 
 def test_a_name_that_is_no_utf_8_or_would_steer_the_terminal_is_told_escaped(
@@ -207,6 +201,29 @@ def test_records_that_a_feed_needs_options_for_are_warned_of(
     assert "several sizes; a feed needs a crop_size" in err
 
 
+def test_shapes_of_all_records_are_reported_and_warned_of_after_a_resume(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(images / "1.png"), np.zeros((7, 8), np.uint8))
+    (images / "3.png").unlink()
+    assert 1 == main(["convert", "images", "list.txt", "db", "--encoded"])
+    cv2.imwrite(str(images / "3.png"), np.zeros((6, 8, 3), np.uint8))
+    capsys.readouterr()
+    assert 0 == main(["convert", "images", "list.txt", "db", "--encoded", "--resume", "--json"])
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert [{"shape": [3, 6, 8], "records": 3}, {"shape": [1, 7, 8], "records": 1}] == (
+        report["shapes"]
+    )
+    assert (4, 3, 4) == (
+        report["records"],
+        report["records_resumed"],
+        report["records_unchanged"],
+    )
+    assert "records of 1 and 3 channels; a feed needs force_color" in err
+    assert "several sizes; a feed needs a crop_size" in err
+
+
 # One of the images takes until the test lets it go on.
 _SLOW = """
     import sys
@@ -240,7 +257,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
         assert process.stdout is not None
         assert "now\n" == process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate("go on\n", timeout=60)
+        _, err = process.communicate("go on\n", timeout=DEADLINE_S)
     assert 130 == process.returncode, err
     (num_stored,) = re.findall(r"db\.partial: (\d+) of 100 records stored; --resume goes on", err)
     assert "Traceback" not in err
@@ -318,7 +335,7 @@ def test_mean_of_a_database_that_is_not_there_exits_with_1(images: Path) -> None
 @pytest.mark.parametrize("name", ["convert", "mean"])
 def test_the_commands_are_found_as_scripts(name: str) -> None:
     command = [sys.executable, str(SCRIPTS / f"{name}.py"), "--help"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert f"ringfeed {name}" in run.stdout
 
 
@@ -338,25 +355,3 @@ def test_arrays_convert_from_the_command_line(
     np.savez("x.npz", a=np.zeros((2, 6, 5, 3), np.uint8), b=np.array([1, 2]))
     assert 0 == main(["convert", "x.npz", "db", "--arrays", "a,b", "--reverse-channels"])
     assert "3 x 6 x 5: 2" in capsys.readouterr().out
-
-
-def test_the_report_of_a_resumed_conversion_says_which_records_its_shapes_are_of() -> None:
-    def lines(num_resumed: int) -> list[str]:
-        done = Report(
-            num_images=9,
-            num_stored=9,
-            num_resumed=num_resumed,
-            num_unchanged=0,
-            shapes={(3, 2, 4): 9 - num_resumed},
-            unreadable=(),
-            size_bytes=1,
-        )
-        opened: Any = SimpleNamespace(kind="a list", classes=())
-        return [text for _, text in _convert._fields(Path("db"), opened, done, None, 1.0)]
-
-    assert "3 x 2 x 4: 9" in lines(0)
-    assert "of the records stored now; inspect --full counts all" not in lines(0)
-    resumed = lines(5)
-    assert resumed.index("of the records stored now; inspect --full counts all") == (
-        resumed.index("3 x 2 x 4: 4") + 1
-    )

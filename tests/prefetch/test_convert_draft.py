@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 import pytest
+from databases import names_in, records_of
+from processes import run_code
 
+from prefetch._convert import _draft
 from prefetch._convert._draft import Draft
 from prefetch._convert._errors import ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 INPUT = {"input": "a"}
-
-
-def read(folder: Path) -> dict[bytes, bytes]:
-    with (
-        lmdb.open(str(folder), readonly=True, lock=False) as environment,
-        environment.begin() as transaction,
-    ):
-        return dict(transaction.cursor())
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def records(num: int, size: int = 100) -> Iterator[tuple[bytes, bytes]]:
@@ -44,7 +33,7 @@ def test_a_finished_database_is_under_its_name_alone(tmp_path: Path) -> None:
             draft.put(key, value)
         assert not (tmp_path / "db").exists()
         size = draft.finish({"classes.tsv": "0\tcät\n"})
-    assert content == read(tmp_path / "db")
+    assert content == records_of(tmp_path / "db")
     assert ["db"] == names_in(tmp_path)
     assert ["classes.tsv", "data.mdb"] == names_in(tmp_path / "db")
     assert "0\tcät\n" == (tmp_path / "db" / "classes.tsv").read_text("utf-8")
@@ -58,7 +47,7 @@ def test_a_full_map_grows_with_no_record_lost_or_doubled(commit_bytes: int, tmp_
         for key, value in content.items():
             draft.put(key, value)
         draft.finish()
-    assert content == read(tmp_path / "db")
+    assert content == records_of(tmp_path / "db")
 
 
 def test_a_map_that_fills_up_at_the_commit_itself_is_replayed(tmp_path: Path) -> None:
@@ -73,30 +62,62 @@ def test_a_map_that_fills_up_at_the_commit_itself_is_replayed(tmp_path: Path) ->
         assert content == dict(real.begin().cursor())
 
 
-def test_the_map_stays_close_to_the_content(tmp_path: Path) -> None:
-    with Draft(tmp_path / "db", INPUT, commit_bytes=1 << 16) as draft:
-        for key, value in records(2000, 1000):
+@pytest.mark.parametrize(
+    ("num", "length", "commit_bytes"),
+    [(2000, 1000, 1 << 16), (400, 50_000, 1 << 22)],
+    ids=["copied at the end", "renamed at the end"],
+)
+def test_the_map_stays_close_to_the_content(
+    num: int, length: int, commit_bytes: int, tmp_path: Path
+) -> None:
+    with Draft(tmp_path / "db", INPUT, commit_bytes=commit_bytes) as draft:
+        for key, value in records(num, length):
             draft.put(key, value)
         size = draft.finish()
-    with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False, map_size=1) as environment:
-        assert environment.info()["map_size"] <= 1.2 * size
+    with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False, map_size=0) as environment:
+        assert environment.info()["map_size"] <= 1.13 * size + 2 * commit_bytes
 
 
 @pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("name", ["db", os.fsdecode(b"k\xf6ln")])
 def test_a_finished_file_is_about_as_small_as_a_compacted_copy(
+    name: str,
     backwards: bool,  # noqa: FBT001 - a parameter of the test
     tmp_path: Path,
 ) -> None:
     content = list(records(3000, 30))
-    with Draft(tmp_path / "db", INPUT, commit_bytes=20_000) as draft:
+    with Draft(tmp_path / name, INPUT, commit_bytes=20_000) as draft:
         for key, value in reversed(content) if backwards else content:
             draft.put(key, value)
         size = draft.finish()
+    (tmp_path / name).rename(tmp_path / "db")
     (tmp_path / "copy").mkdir()
     with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False) as environment:
         environment.copy(str(tmp_path / "copy"), compact=True)
     assert size <= (tmp_path / "copy" / "data.mdb").stat().st_size * 1.005
-    assert dict(content) == read(tmp_path / "db")
+    assert dict(content) == records_of(tmp_path / "db")
+
+
+def test_a_database_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, rename = _draft._sync, Path.rename
+
+    def noted_sync(path: Path) -> None:
+        sync(path)
+        events.append(path.name)
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        events.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(_draft, "_sync", noted_sync)
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    with Draft(tmp_path / "db", INPUT) as draft:
+        draft.put(b"a", b"b")
+        draft.finish({"classes.tsv": "0\tcat\n"})
+    assert ["classes.tsv", "data.mdb", "database", "renamed", tmp_path.name] == events
 
 
 def test_a_closed_draft_is_gone_on_with(tmp_path: Path) -> None:
@@ -110,19 +131,19 @@ def test_a_closed_draft_is_gone_on_with(tmp_path: Path) -> None:
     assert ["db.partial"] == names_in(tmp_path)
     with Draft(tmp_path / "db", INPUT, resume=True) as draft:
         assert first == list(draft.keys())
-        assert content[first[0]] == draft.first_value()
+        assert content[first[0]] == draft.value(first[0])
         for key in reversed(second):  # out of order, as images that were repaired are
             draft.put(key, content[key])
         draft.finish()
-    assert content == read(tmp_path / "db")
+    assert content == records_of(tmp_path / "db")
 
 
 def test_resuming_with_nothing_there_begins_anew(tmp_path: Path) -> None:
     with Draft(tmp_path / "db", INPUT, resume=True) as draft:
-        assert draft.first_value() is None
+        assert [] == list(draft.keys())
         draft.put(b"a", b"b")
         draft.finish()
-    assert {b"a": b"b"} == read(tmp_path / "db")
+    assert {b"a": b"b"} == records_of(tmp_path / "db")
 
 
 def test_a_draft_is_not_written_over_unasked(tmp_path: Path) -> None:
@@ -159,6 +180,24 @@ def test_what_is_at_the_final_place_is_left_alone(kind: str, tmp_path: Path) -> 
     assert ["db"] == names_in(tmp_path)
 
 
+def test_folders_above_are_made_and_stay_only_where_something_is_in_them(tmp_path: Path) -> None:
+    with Draft(tmp_path / "a" / "b" / "db", INPUT) as draft:
+        draft.put(b"a", b"b")
+        draft.discard()
+    assert [] == names_in(tmp_path)
+    with pytest.raises(ConversionError, match="too long"):
+        Draft(tmp_path / "a" / "b" / ("n" * 250), INPUT)
+    assert [] == names_in(tmp_path)
+    with Draft(tmp_path / "a" / "b" / "db", INPUT) as draft:
+        (tmp_path / "a" / "mine").touch()
+        draft.discard()
+    assert ["mine"] == names_in(tmp_path / "a")
+    with Draft(tmp_path / "a" / "b" / "db", INPUT) as draft:
+        draft.put(b"a", b"b")
+        draft.finish()
+    assert {b"a": b"b"} == records_of(tmp_path / "a" / "b" / "db")
+
+
 def test_a_discarded_draft_leaves_nothing(tmp_path: Path) -> None:
     with Draft(tmp_path / "db", INPUT) as draft:
         draft.put(b"a", b"b")
@@ -185,12 +224,7 @@ _FULL_DISK = """
 
 def test_a_disk_that_fills_up_costs_the_last_commit_only(tmp_path: Path) -> None:
     database = tmp_path / "db"
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_FULL_DISK), database],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = run_code(_FULL_DISK, database)
     assert 1 == run.returncode, run.stderr
     assert "see to the disk and go on with --resume" in run.stderr
     assert not database.exists()
@@ -201,7 +235,7 @@ def test_a_disk_that_fills_up_costs_the_last_commit_only(tmp_path: Path) -> None
         for index in range(len(stored), 200):
             draft.put(b"%08d" % index, b"x" * 10_000)
         draft.finish()
-    assert 200 == len(read(database))
+    assert 200 == len(records_of(database))
 
 
 def test_a_disk_too_full_for_the_compacted_copy_leaves_the_draft(
@@ -216,7 +250,7 @@ def test_a_disk_too_full_for_the_compacted_copy_leaves_the_draft(
     assert ["db.partial"] == names_in(tmp_path)
     with Draft(tmp_path / "db", INPUT, resume=True) as draft:
         draft.finish()
-    assert dict(records(100)) == read(tmp_path / "db")
+    assert dict(records(100)) == records_of(tmp_path / "db")
 
 
 class FailingEnvironment:

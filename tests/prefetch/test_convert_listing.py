@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import DEADLINE_S
 
 from prefetch._convert._errors import InputError
 from prefetch._convert._keys import MAX_BYTES, image_key
@@ -77,10 +80,73 @@ def test_all_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
     assert str(tmp_path / "list.txt") == caught.value.path
 
 
-def test_a_list_of_another_encoding_of_two_bytes_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is UTF-16.*iconv"):
-        entries(tmp_path, "a.jpg 1\n".encode("utf-16"))
+@pytest.mark.parametrize("text", ["a.jpg 1\n", "café/日本 1.jpg 12\r\nb.jpg 0\r\n", "a 3"])
+@pytest.mark.parametrize(
+    ("codec", "mark", "name"),
+    [
+        ("utf-16-le", codecs.BOM_UTF16_LE, "UTF-16"),
+        ("utf-16-be", codecs.BOM_UTF16_BE, "UTF-16"),
+        ("utf-32-le", codecs.BOM_UTF32_LE, "UTF-32"),
+        ("utf-32-be", codecs.BOM_UTF32_BE, "UTF-32"),
+        ("utf-16-le", b"", "UTF-16LE"),
+        ("utf-16-be", b"", "UTF-16BE"),
+        ("utf-32-le", b"", "UTF-32LE"),
+        ("utf-32-be", b"", "UTF-32BE"),
+    ],
+)
+def test_a_list_of_several_bytes_a_character_is_told_with_a_cure_that_works(
+    text: str, codec: str, mark: bytes, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        entries(tmp_path, mark + text.encode(codec))
+    found = re.search(r"list\.txt: is (\S+), and .*: (iconv .*) LIST > NEW$", str(caught.value))
+    assert found is not None
+    assert name == found[1]
+    command = [*shlex.split(found[2]), str(tmp_path / "list.txt")]
+    repaired = subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE_S).stdout
+    labels = [int(line.rpartition(" ")[2]) for line in text.splitlines()]
+    assert labels == [entry.label for entry in entries(tmp_path, repaired)]
+
+
+def test_bytes_that_only_look_like_a_mark_are_of_a_name(tmp_path: Path) -> None:
     assert 1 == len(entries(tmp_path, b"\xff\xfe.jpg 1\n"))
+
+
+@pytest.mark.parametrize("rule", [LabelRule.STRICT, LabelRule.CAFFE])
+def test_a_zero_byte_is_told_with_its_line(rule: LabelRule, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 2: a zero byte .*'b\\x00\.jpg 2'"):
+        entries(tmp_path, b"a.jpg 1\nb\0.jpg 2\n", rule)
+
+
+@pytest.mark.parametrize("end", [b"", b"\r", b"\n", b"\r\n", b"\r\r"])
+def test_lines_may_end_in_carriage_returns_alone(end: bytes, tmp_path: Path) -> None:
+    found = entries(tmp_path, b"\xef\xbb\xbfa b.jpg 1\rc.jpg 2" + end)
+    assert [("a b.jpg", 1), ("c.jpg", 2)] == found
+
+
+def test_line_ends_of_several_kinds_are_told_with_a_cure_that_works(tmp_path: Path) -> None:
+    content = b"a.jpg 1\rb.jpg 2\nc.jpg 3\n"
+    with pytest.raises(
+        InputError, match=r"line 1: a carriage return .*'a\.jpg 1\\rb\.jpg'"
+    ) as caught:
+        entries(tmp_path, content)
+    (command,) = re.findall(r"(tr .*) < LIST > NEW", str(caught.value))
+    repaired = subprocess.run(
+        shlex.split(command), input=content, capture_output=True, check=True, timeout=DEADLINE_S
+    ).stdout
+    assert [1, 2, 3] == [entry.label for entry in entries(tmp_path, repaired)]
+    (tmp_path / "a.jpg 1\rb.jpg").touch()
+    assert [("a.jpg 1\rb.jpg", 2), ("c.jpg", 3)] == entries(tmp_path, content)
+
+
+def test_bytes_that_are_no_utf_8_are_named_readably(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        entries(tmp_path, b"k\xf6ln.jpg\nk\xf6ln.jpg \xfc\nk\xf6ln.jpg\t1\nk\xf6ln 1.5 2\n")
+    text = str(caught.value)
+    assert 2 == text.count(r"'k\xf6ln.jpg") == text.count("ln.jpg")
+    assert r"the label '\xfc' is no integer" in text
+    assert r"there is no file 'k\xf6ln 1.5'" in text
+    assert text.replace("\n", "").isprintable()
 
 
 def test_an_empty_list_is_refused(tmp_path: Path) -> None:
@@ -168,7 +234,9 @@ def test_the_cure_for_another_separator_is_named_once_and_works(tmp_path: Path) 
     assert 1 == str(caught.value).count("sed ")
     command = str(caught.value).partition("sed ")[2].partition(" LIST")[0]
     (sed,) = shlex.split(command)
-    repaired = subprocess.run(["sed", sed, path], capture_output=True, check=True, timeout=20)
+    repaired = subprocess.run(
+        ["sed", sed, path], capture_output=True, check=True, timeout=DEADLINE_S
+    )
     path.write_bytes(repaired.stdout)
     assert (("a cat.jpg", 1), ("b.jpg", 2)) == read_list(tmp_path, path).entries
 
@@ -207,6 +275,10 @@ def test_images_outside_of_class_folders_and_empty_classes_are_noted(tmp_path: P
         (("0", "1", "2"), (0, 1, 2), None),
         (("1", "2"), (1, 2), "are integers, and so these are the labels, from 1 to 2"),
         (("1", "2", "10", "cat"), (0, 2, 1, 3), "the names of 3 of 4 class folders are integers"),
+        (("00", "01", "02"), (0, 1, 2), None),
+        (("08", "9", "010"), (8, 9, 10), "are integers, and so these are the labels, from 8 to 10"),
+        (("-3", "5"), (0, 1), "the names of 1 of 2 class folders are integers, and are not"),
+        (("2147483648", "5"), (0, 1), "the names of 2 of 2 class folders are integers, and are"),
         (("7", "07"), (1, 0), "the names of 2 of 2 class folders are integers, and are not"),
     ],
 )

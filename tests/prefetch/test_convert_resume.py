@@ -13,9 +13,11 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import cv2
-import lmdb
 import numpy as np
 import pytest
+from databases import records_of
+from image_folders import write_list
+from processes import DEADLINE_S
 
 from prefetch._convert import (
     ChangedInputError,
@@ -27,25 +29,18 @@ from prefetch._convert import (
     convert,
     open_input,
 )
+from prefetch._convert._conversion import description_of
 from prefetch._convert._draft import NOTE_BYTES, Draft
+from prefetch._convert._examples import Example
+from prefetch._convert._resuming import note_of
 from prefetch._convert._stamps import stamp_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from prefetch._convert._examples import Example
-
 RNG = np.random.default_rng(0)
 NAMES = ["0.bmp", "1.bmp", "2.bmp", "3.bmp"]
-
-
-def read(folder: Path) -> dict[bytes, bytes]:
-    with (
-        lmdb.open(str(folder), readonly=True, lock=False) as environment,
-        environment.begin() as transaction,
-    ):
-        return dict(transaction.cursor())
 
 
 def write_image(path: Path) -> None:
@@ -59,7 +54,7 @@ def images(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in NAMES[:-1]:
         write_image(folder / name)
-    (tmp_path / "list.txt").write_text("".join(f"{name} {i}\n" for i, name in enumerate(NAMES)))
+    write_list(tmp_path / "list.txt", NAMES)
     return folder
 
 
@@ -78,9 +73,16 @@ def interrupted(images: Path) -> Path:
     return images
 
 
+@pytest.mark.parametrize("commits_failed", [False, True])
 def test_what_has_not_changed_is_not_read_again(
-    interrupted: Path, monkeypatch: pytest.MonkeyPatch
+    commits_failed: bool,  # noqa: FBT001 - a parameter of the test
+    interrupted: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if commits_failed:  # which left notes that the later ones stand for
+        notes = interrupted.parent / "db.partial" / "notes"
+        before = note_of(0, Example(b"", (1, 1, 1), stamp=b"x")) * 2
+        notes.write_bytes(before + notes.read_bytes())
     opened = open_input([interrupted, interrupted.parent / "list.txt"], InputOptions())
     read_before, indices = opened.examples.read, []
 
@@ -91,6 +93,7 @@ def test_what_has_not_changed_is_not_read_again(
     monkeypatch.setattr(opened.examples, "read", read_noted)
     report = convert(opened.examples, interrupted.parent / "db", resume=True)
     assert ([3], 3) == (indices, report.num_resumed)
+    assert {(3, 6, 8): 4} == report.shapes
 
 
 @pytest.mark.parametrize("name", NAMES[:-1])
@@ -118,7 +121,7 @@ def test_beginning_anew_takes_what_is_there_now(interrupted: Path) -> None:
     shutil.rmtree(interrupted.parent / "db.partial")
     run(interrupted)
     run(interrupted, "at once")
-    assert read(interrupted.parent / "at once") == read(interrupted.parent / "db")
+    assert records_of(interrupted.parent / "at once") == records_of(interrupted.parent / "db")
 
 
 def test_images_that_exchanged_their_names_are_noticed_whatever_their_dates(
@@ -180,7 +183,7 @@ def test_other_options_and_another_list_are_named_as_such(interrupted: Path) -> 
 
 
 def test_a_draft_of_another_version_is_not_guessed_at(interrupted: Path) -> None:
-    for content in ('{"format": 1, "input": "x"}', "no json", "[]"):
+    for content in ('{"format": 2, "input": "x"}', "no json", "[]"):
         (interrupted.parent / "db.partial" / "conversion.json").write_text(content)
         with pytest.raises(ConversionError, match="of another version of this program, or damaged"):
             run(interrupted, resume=True)
@@ -191,9 +194,12 @@ def test_records_without_a_note_are_compared_by_what_they_hold(cut: int, interru
     # As where the machine went down before the notes were on the disk.
     notes = interrupted.parent / "db.partial" / "notes"
     os.truncate(notes, cut)
+    before = (interrupted / NAMES[2]).read_bytes()
     write_image(interrupted / NAMES[2])
     with pytest.raises(ChangedInputError, match=r"1 of the 3 .*2\.bmp"):
         run(interrupted, resume=True)
+    (interrupted / NAMES[2]).write_bytes(before)
+    assert {(3, 6, 8): 4} == run(interrupted, resume=True).shapes
 
 
 def test_notes_of_commits_that_failed_do_not_count(tmp_path: Path) -> None:
@@ -266,7 +272,7 @@ _WRITERS = [_npy, _npz, _mnist, _cifar]
 def half_convert(paths: Sequence[Path], database: Path) -> None:
     """Leave the draft of a conversion that has stored one record."""
     examples = open_input(paths, InputOptions()).examples
-    with Draft(database, {"format": 2, **examples.fingerprint()}) as draft:
+    with Draft(database, description_of(examples)) as draft:
         draft.put(examples.key(0), examples.read(0).value)
         draft.commit()
 
@@ -370,8 +376,7 @@ def test_killed_at_any_moment_it_leaves_all_or_nothing_under_the_name(
     names = [f"{number}.bmp" for number in range(9)]
     for name in names:
         write_image(images / name)
-    listing = tmp_path / "list.txt"
-    listing.write_text("".join(f"{name} {number}\n" for number, name in enumerate(names)))
+    listing = write_list(tmp_path / "list.txt", names)
     arguments = [moment, str(images), str(listing), str(tmp_path / "db")]
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_KILLED), *arguments],
@@ -381,7 +386,7 @@ def test_killed_at_any_moment_it_leaves_all_or_nothing_under_the_name(
         assert process.stdout is not None
         assert b"now\n" == process.stdout.readline()
         process.kill()
-        process.wait(60)
+        process.wait(DEADLINE_S)
     assert -signal.SIGKILL == process.returncode
     run(images, "at once")
     if moment == "after the renaming":
@@ -393,4 +398,4 @@ def test_killed_at_any_moment_it_leaves_all_or_nothing_under_the_name(
         stored = {"before the first commit": 0, "between notes and commit": 4}
         assert stored.get(moment, num_resumed) == num_resumed
         assert (num_resumed == 9) == ("last step" in moment or "before the renaming" in moment)
-    assert read(tmp_path / "at once") == read(tmp_path / "db")
+    assert records_of(tmp_path / "at once") == records_of(tmp_path / "db")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,16 @@ def test_keys_come_first_and_last_and_from_between_in_their_order(folder: Path) 
     assert sorted(found.keys) == list(found.keys)
 
 
+def test_keys_and_labels_of_a_sample_are_looked_at_in_the_order_of_the_database(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prefetch._sampling._LEAVES_A_CHUNK", 1)  # parts come in random order
+    images = ((b"%04d" % number, encode_image(GREY, label=number // 100)) for number in range(1000))
+    found = survey_database(write_database(folder, images))
+    assert sorted(found.keys) == list(found.keys)
+    assert ["sorted_by_label"] == kinds_of(found)
+
+
 def test_the_key_of_a_single_record_stands_once(folder: Path) -> None:
     assert (b"00000000",) == survey(folder, [encode_image(GREY, label=0)]).keys
 
@@ -95,6 +106,16 @@ def test_a_full_survey_counts_the_same_in_parts(folder: Path) -> None:
     assert survey_database(folder).labels == full.labels
     assert full.is_complete
     assert all(what == "reading" and 0 < done <= total == 1000 for what, done, total in reports)
+
+
+def test_a_full_survey_is_no_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspecting, "MOST_SAMPLED", 20)
+    monkeypatch.setattr(inspecting, "MOST_DECODED", 5)
+    files = [encoded(jpeg(), label=number) for number in range(500)]
+    assert not survey(folder, files).is_complete
+    found = survey_database(folder, full=True)
+    assert (500, 500, 500) == (found.num_records, found.num_examined, found.num_decoded)
+    assert dict.fromkeys(range(500), 1) == found.labels
 
 
 def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
@@ -149,7 +170,8 @@ def test_looking_ends_when_the_time_is_up_and_the_survey_says_how_far_it_came(
 ) -> None:
     write_database(folder, fingerprinted_images(2000, (1, 2, 2)))
     ticks = itertools.count()
-    found = survey_database(folder, clock=lambda: 0.01 * next(ticks))
+    step_s = inspecting.SAMPLING_S / 50
+    found = survey_database(folder, clock=lambda: step_s * next(ticks))
     assert 1 <= found.num_examined < 2000
     assert not found.is_complete
     assert 2000 == found.num_records
@@ -286,6 +308,15 @@ def test_numbers_that_are_sorted_as_text_are_said(
     labels = itertools.count()
     records = [(key, encode_image(GREY, label=next(labels))) for key in keys]
     assert expected == kinds_of(survey_database(write_database(folder, records)))
+
+
+def test_a_sparse_file_takes_less_of_the_disk_than_it_is_long(folder: Path) -> None:
+    write_database(folder, fingerprinted_images(20))
+    length = (folder / "data.mdb").stat().st_size + (1 << 26)
+    os.truncate(folder / "data.mdb", length)
+    storage = survey_database(folder).storage
+    assert (length, True) == (storage.file_bytes, storage.disk_bytes < 1 << 20)
+    assert storage.content_bytes < storage.used_bytes <= storage.disk_bytes
 
 
 def test_a_file_that_is_mostly_empty_is_noted(folder: Path) -> None:

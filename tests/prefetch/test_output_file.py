@@ -5,18 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from databases import names_in
+from processes import run_code
 
 from prefetch._output_file import OutputError, cure, write_whole
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_file_is_made_or_replaced_and_nothing_left_beside_it(tmp_path: Path) -> None:
@@ -109,13 +104,7 @@ _LIMITED = """
 
 
 def test_a_write_that_fails_in_its_middle_leaves_no_part(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_LIMITED), tmp_path / "it"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ended = run_code(_LIMITED, tmp_path / "it")
     assert 1 == ended.returncode
     assert "it: cannot be written: File too large; " in ended.stderr
     assert [] == names_in(tmp_path)

@@ -113,6 +113,37 @@ def test_a_key_in_any_script_is_drawn() -> None:
     assert draw(tile(plane(RED), caption="жук/犬 \x00\n.jpg")).size
 
 
+def test_what_no_font_has_is_drawn_as_its_escape() -> None:
+    words = {"title": "a\tb", "caption": "\r\x1b\n\x00 \udcff"}
+    escaped = {"title": r"a\tb", "caption": r"\r\x1b\n\x00 \xff"}
+    sheet = contact_sheet([tile(plane(RED), **words)], heading="x\ty\udcff", notes=["\n"])
+    expected = contact_sheet([tile(plane(RED), **escaped)], heading=r"x\ty\xff", notes=[r"\n"])
+    np.testing.assert_array_equal(expected, sheet)
+
+
+def differing(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> list[tuple[int, int]]:
+    """Return first and last row, then first and last column, where two sheets differ."""
+    return [(int(at.min()), int(at.max())) for at in (one != other).any(axis=2).nonzero()]
+
+
+def test_heading_notes_label_key_and_alarm_are_drawn_each_at_its_place() -> None:
+    def drawn(heading: str = "", note: str = "", **words: str) -> NDArray[np.uint8]:
+        cell = tile(plane(RED), **{"title": "", "caption": "", "alarm": " ", **words})
+        return contact_sheet([cell], heading=heading, notes=[note])
+
+    places = [
+        differing(drawn(), drawn(**{name: "89"}))
+        for name in ("heading", "note", "title", "alarm", "caption")
+    ]
+    rows = [place[0] for place in places]
+    assert rows[0][1] < rows[1][0]  # the heading above the note, and so on
+    assert rows[1][1] < rows[2][0]
+    assert rows[2][1] < rows[4][0]
+    columns = [place[1] for place in places]
+    assert columns[2][1] < columns[3][0]  # the alarm beside the label
+    assert columns[3][1] < 24 + 160
+
+
 def test_an_alarm_is_framed_in_red() -> None:
     frame = (48, 48, 205)
     assert count(draw(tile(None, alarm="image cut")), frame) > 4 * 160
@@ -136,7 +167,7 @@ def test_a_written_picture_holds_the_sheet(tmp_path: Path) -> None:
     assert sheet.tobytes() == np.asarray(cv2.imread(str(file))).tobytes()
 
 
-@pytest.mark.parametrize("name", ["sheet", "sheet.txt", ".png.gz", "sheet."])
+@pytest.mark.parametrize("name", ["sheet", "sheet.txt", ".png.gz", "sheet.", "a.\udcf6"])
 def test_a_name_that_is_no_pictures_is_refused(tmp_path: Path, name: str) -> None:
     assert not can_write(tmp_path / name)
     with pytest.raises(ValueError, match=r"end it in \.png"):
@@ -167,6 +198,61 @@ def test_records_are_shown_as_stored_bad_ones_with_an_alarm(tmp_path: Path) -> N
     assert (144 * 144, 144 * 144) == (count(sheet, BLUE), count(sheet, GREEN))
     assert count(sheet, (40, 40, 40)) == 128 * 96  # height x width x channels, seen as that
     assert count(sheet, (48, 48, 205)) > 3 * 4 * 160
+
+
+def words_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
+    """Collect the words of every image that is drawn: title, caption, alarm."""
+    found: list[tuple[str, str, str]] = []
+
+    def collect(tiles: list[Tile], **words: Any) -> NDArray[np.uint8]:
+        found.extend((one.title, one.caption, one.alarm) for one in tiles)
+        found.append((words["heading"], *words["notes"][-1:], ""))
+        return np.zeros((1, 1, 3), np.uint8)
+
+    monkeypatch.setattr("prefetch._sheets.contact_sheet", collect)
+    return found
+
+
+def test_each_record_has_its_own_label_and_key_and_what_is_wrong_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jpeg = cv2.imencode(".jpg", np.zeros((6, 6, 3), np.uint8))[1].tobytes()
+    records = [
+        (b"0", encode_image(plane(BLUE), label=7)),
+        (b"1\t\xff", encode_image(plane(RED), label=-3)),
+        (b"2", b"\xff"),
+        (b"3", encode_datum(data=jpeg[:-9], label=2**31 - 1, encoded=True)),
+        (b"4", encode_image(np.zeros((24, 32, 3), np.uint8), label=0)),
+    ]
+    words = words_of(monkeypatch)
+    folder = write_database(tmp_path / "lmdb", records)
+    record_sheet(folder)
+    assert [
+        ("label 7", "0", ""),
+        ("label -3", r"1\t\xff", ""),
+        ("no Datum", "2", "truncated"),
+        ("label 2147483647", "3", "image cut"),
+        ("label 0", "4", "looks HWC"),
+    ] == words[:5]
+    heading, note, _ = words[5]
+    assert str(folder) == heading
+    assert note.endswith("the first three channels are shown as blue, green, red")
+    record_sheet(folder, blue_first=False)
+    assert words[-1][1].endswith("are shown as red, green, blue")
+
+
+def test_each_image_of_a_batch_has_its_own_label_and_key(
+    noise: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"source": noise, "batch_size": 9, "shuffle": True, "label_dtype": "float32"}
+    words = words_of(monkeypatch)
+    (view,) = view_batches(load_config(options), 1)
+    batch_sheet(view)
+    assert [f"{int(title.removeprefix('label ')):04d}" for title, _, _ in words[:9]] == [
+        caption for _, caption, _ in words[:9]
+    ]
+    assert len(set(words[:9])) == 9
+    assert words[9][0] == "batch 0 of epoch 0: 9 x 3 x 9 x 9 float32"
 
 
 def test_no_more_records_are_shown_than_asked_for(tmp_path: Path) -> None:
@@ -235,9 +321,14 @@ def test_a_batch_is_shown_exactly_as_it_is_before_mean_and_scale(
 
 
 def test_a_seed_of_null_draws_the_same_for_picture_and_numbers(noise: Path) -> None:
-    config = load_config({"source": noise, "seed": None, "shuffle": True, "batch_size": 20})
+    transform = {"crop_size": 4, "mirror": True}
+    config = load_config(
+        {"source": noise, "seed": None, "shuffle": True, "batch_size": 6, "transform": transform}
+    )
     (view,) = view_batches(config, 1)
     assert (view.least, view.most) == (view.images.min(), view.images.max())
+    assert view.images.mean() == pytest.approx(view.mean)
+    assert view.images.std() == pytest.approx(view.deviation)
 
 
 def test_batches_go_on_into_the_next_epoch(noise: Path) -> None:

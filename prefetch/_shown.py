@@ -1,0 +1,42 @@
+r"""Names and keys as people read them: one line, whatever bytes they are of.
+
+Bytes that are no UTF-8 become ``\xf6``, what would steer a terminal or break the line its escape,
+such as ``\t``; letters of all scripts stay.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def shown_key(key: bytes) -> str:
+    r"""Return a key as text.
+
+    Example:
+        >>> print(shown_key(b"caf\xe9\t1"))
+        caf\xe9\t1
+    """
+    return _escaped(key.decode("utf-8", "backslashreplace"))
+
+
+def shown_name(name: str | os.PathLike[str]) -> str:
+    """Return a file's name as text; bytes that are no UTF-8 may be as `os.fsdecode` has them."""
+    return shown_key(os.fsencode(name))
+
+
+def shown_message(message: str) -> str:
+    """Return a message that names may stand in, with its line ends."""
+    return "\n".join(_escaped(_text(line)) for line in message.split("\n"))
+
+
+def _text(line: str) -> str:
+    try:
+        return line.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # a surrogate that stands for no byte, as from YAML's escapes
+        return line.encode("utf-8", "backslashreplace").decode()
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

@@ -1,0 +1,34 @@
+"""Names and keys as people read them, whatever bytes they are of."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from prefetch._errors import RecordError
+from prefetch._shown import shown_key, shown_message, shown_name
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("größe 日.png".encode(), "größe 日.png"),
+        (b"a\x1b[31m\n\xff", r"a\x1b[31m\n\xff"),
+        (b"\t\r\0", r"\t\r\x00"),
+        ("\N{RIGHT-TO-LEFT OVERRIDE}".encode(), r"\u202e"),
+    ],
+)
+def test_what_is_no_text_or_would_steer_a_terminal_is_escaped(key: bytes, shown: str) -> None:
+    assert shown == shown_key(key) == shown_name(os.fsdecode(key))
+
+
+def test_a_message_keeps_its_lines_and_what_is_shown_is_shown_as_it_is() -> None:
+    assert "one\\t\\xff\ntwo" == shown_message("one\t\udcff\ntwo")
+    assert r"\xff\t" == shown_message(shown_key(b"\xff\t"))
+    assert r"\ud800" == shown_message("\ud800")
+
+
+def test_the_key_in_an_error_is_escaped_once() -> None:
+    error = RecordError("bad", database="/db", record=1, key=b"\xff\t", stage="parse")
+    assert r"/db: record 1, key '\xff\t', stage parse: bad" == str(error)
