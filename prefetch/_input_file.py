@@ -39,14 +39,22 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         ValueError: No path can be like this.
     """
     check_regular(path)
-    # It could have been exchanged since: opened like this, a pipe waits for nobody.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115 - the caller's
     try:
-        _require_regular(path, os.fstat(descriptor).st_mode)
-        return open(descriptor, "rb")  # noqa: PTH123 - a descriptor, and the caller's
+        _require_regular(path, os.fstat(file.fileno()).st_mode)
     except BaseException:
-        os.close(descriptor)
+        file.close()
         raise
+    return file
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Do as `os.open`; a file may have been exchanged for a pipe since it was looked at.
+
+    As an opener: so the file object owns the descriptor, whenever Ctrl-C comes. Who closes a
+    descriptor that may be closed closes another thread's.
+    """
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
@@ -80,13 +88,10 @@ def read_file_or_pipe(path: Path) -> bytes:
     mode = path.stat().st_mode
     if not stat.S_ISFIFO(mode):
         return read_regular(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+    with io.FileIO(path, opener=_open_without_waiting) as pipe:
+        if not stat.S_ISFIFO(os.fstat(pipe.fileno()).st_mode):
             raise OSError(errno.EAGAIN, "was exchanged while it was opened", os.fspath(path))
-        return b"".join(_chunks(descriptor, path))
-    finally:
-        os.close(descriptor)
+        return b"".join(_chunks(pipe.fileno(), path))
 
 
 def read_text(path: Path, *, encoding: str, errors: str = "strict") -> str:

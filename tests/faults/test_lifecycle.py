@@ -513,7 +513,13 @@ def test_ctrl_c_while_the_readers_start_leaves_none_behind(
         assert sum(len(batch) for batch in other) == 200
 
 
-@pytest.mark.parametrize("step", ["_start_new_thread", "_active_limbo_lock", "Event"])
+# Python 3.13 has another name for it.
+_STARTER = next(
+    name for name in ("_start_joinable_thread", "_start_new_thread") if hasattr(threading, name)
+)
+
+
+@pytest.mark.parametrize("step", [_STARTER, "_active_limbo_lock", "Event"])
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 def test_no_signal_comes_in_between_the_steps_of_a_threads_start(
     source: Path, monkeypatch: pytest.MonkeyPatch, device: str, step: str
@@ -526,10 +532,10 @@ def test_no_signal_comes_in_between_the_steps_of_a_threads_start(
             _interrupt_main_thread()
             return getattr(real, name)
 
-        def __call__(self, *args: object) -> object:
+        def __call__(self, *args: object, **options: object) -> object:
             if step != "Event":  # each thread makes one, and waits for it as it starts
                 _interrupt_main_thread()
-                return real(*args)
+                return real(*args, **options)
             return _Event()
 
         def __enter__(self) -> object:
