@@ -17,6 +17,9 @@ records; without it NumPy does, with the same bytes in more time.
 
 from __future__ import annotations
 
+from prefetch import _starting  # before all that takes a while
+
+# isort: split
 import logging
 from typing import TYPE_CHECKING
 
@@ -99,6 +102,9 @@ for _name in set(__all__) - {"FeedConfig", "kernels_available"}:
 del _name
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+if _starting.begun:
+    _starting.end()
 
 
 def __getattr__(name: str) -> object:
