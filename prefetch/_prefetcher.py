@@ -531,6 +531,8 @@ class Prefetcher:
             ring, expected = self._ring, self.assembly.expected_memory
             self._collect()
             self._schedule.wake_idle()
+            num_held = ring.num_held
+            num_let_go = ring.num_in(SlotState.LEASED) - num_held
             return FeedStats(
                 batches=self._delivery.batches,
                 samples=self._delivery.samples,
@@ -544,8 +546,8 @@ class Prefetcher:
                 slots_free=ring.num_in(SlotState.FREE),
                 slots_filling=ring.num_in(SlotState.FILLING) + ring.num_in(SlotState.UPLOADING),
                 slots_ready=ring.num_in(SlotState.READY),
-                slots_leased=ring.num_in(SlotState.LEASED),
-                slots_draining=ring.num_in(SlotState.DRAINING),
+                slots_leased=num_held,
+                slots_draining=ring.num_in(SlotState.DRAINING) + num_let_go,
                 ring_host_bytes=None if expected is None else expected.host_bytes,
                 ring_device_bytes=None if expected is None else expected.device_bytes,
                 host_bytes=sum(slot.host_bytes for slot in ring.slots),
