@@ -38,6 +38,7 @@ from prefetch._errors import EmptyDatabaseError as EmptyDatabaseError
 from prefetch._errors import EpochsExhaustedError as EpochsExhaustedError
 from prefetch._errors import FeedClosedError as FeedClosedError
 from prefetch._errors import LabelsNotProducedError as LabelsNotProducedError
+from prefetch._errors import OutOfMemoryError as OutOfMemoryError
 from prefetch._errors import PrefetchError as PrefetchError
 from prefetch._errors import PrefetchWarning as PrefetchWarning
 from prefetch._errors import QuarantineError as QuarantineError
@@ -81,6 +82,7 @@ __all__ = [
     "FeedIterator",
     "FeedStats",
     "LabelsNotProducedError",
+    "OutOfMemoryError",
     "PrefetchError",
     "PrefetchWarning",
     "QuarantineError",

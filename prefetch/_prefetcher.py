@@ -142,6 +142,8 @@ class Prefetcher:
                     self._schedule.wake_idle()
                 else:
                     self._schedule.num_idle += 1
+                    if self._failure is not None:
+                        self._notify()  # perhaps nobody is left who works at anything
             if job is not None:
                 for slot in unneeded:
                     slot.close()
@@ -166,6 +168,7 @@ class Prefetcher:
         try:
             planned = self.assembly.order.plan(slot.sequence)
             assert planned is not None, "num_batches bounds the serial numbers"
+            slot.planned = planned  # an error from here on says which batch it was for
             words = self._rng.words(planned)
             records = None
             if self._walker is not None and planned.epoch >= self._indexed_from_epoch:
@@ -382,14 +385,17 @@ class Prefetcher:
         finally:
             # For the slots just collected, also if there is no room; and one batch fewer is ahead.
             self._schedule.wake_idle()
-        if (
-            slot is None
-            and self._failure is not None
-            and not self._schedule.is_coming(self._delivery.serving)
-        ):
+        if slot is None and self._failure is not None and not self._is_coming():
             self._told_of_failure = True
             raise self._failure
         return slot
+
+    def _is_coming(self) -> bool:
+        """Return whether the batch served next will ever be ready: a reader may have died at it."""
+        schedule, serving = self._schedule, self._delivery.serving
+        if not self._num_running or not schedule.is_coming(serving):
+            return False
+        return schedule.num_idle < self._num_running or schedule.has_parts(serving)
 
     def _collect(self) -> None:
         """Take in what has come back; with the lock.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from prefetch._fill import Filler
 from prefetch._schedule import Opening
+from prefetch._whereabouts import located
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,6 @@ class Reader(threading.Thread):
         self._prefetcher = prefetcher
         self._assembly = prefetcher.assembly
         self._clock = clock
-        self._allowed_shape: tuple[int, ...] | None = None
         self._doing: str | Opening | Part = "starting"
 
     @property
@@ -72,7 +72,7 @@ class Reader(threading.Thread):
                     del job  # an idle reader keeps no slot alive
                     busy_s = self._clock() - began
         except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
-            self._prefetcher.reader_failed(error)
+            self._prefetcher.reader_failed(self._located(error, None, "reader"))
         finally:
             self._doing = "ended"
             self._prefetcher.reader_ended()
@@ -100,7 +100,7 @@ class Reader(threading.Thread):
 
     def _failure_of_filling(self, part: Part, filler: Filler) -> BaseException | None:
         self._doing = part
-        return _failure_of(lambda: filler.fill(part))
+        return self._failure_of(lambda: filler.fill(part), part.slot, "fill", part.start)
 
     def _open_some(self, job: Opening, filler: Filler) -> list[Part]:
         """Open a slot, and if its batch is light the next ones; return the first part of each."""
@@ -117,33 +117,41 @@ class Reader(threading.Thread):
 
     def _open(self, slot: Slot, filler: Filler) -> Part | None:
         """Plan a slot's batch and give it its memory; return its first part."""
+        stage = "plan"
         try:
             self._prefetcher.plan_into(slot)
-            sample_shape = filler.first_shape(slot)
-            if sample_shape != self._allowed_shape:
-                self._assembly.refuse_too_large(sample_shape)
-                self._allowed_shape = sample_shape
-            slot.shape(
-                sample_shape,
-                dtype=self._assembly.transform.dtype,
-                label_dtype=self._assembly.label_dtype,
-                most_rows=self._assembly.most_rows,
-            )
+            stage = "read"
+            shape = filler.first_shape(slot)
+            stage = "allocate"
+            filler.give_memory(slot, shape)
         except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            self._prefetcher.publish(slot, error)
+            self._prefetcher.publish(slot, self._located(error, slot, stage))
             return None
         return self._prefetcher.shaped(slot)
 
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None
         self._doing = f"pushing slot {slot.number}"
-        self._prefetcher.publish(slot, _failure_of(lambda: slot.push(stream)))
+        self._prefetcher.publish(slot, self._failure_of(lambda: slot.push(stream), slot, "push"))
 
+    def _failure_of(
+        self, step: Callable[[], object], slot: Slot, stage: str, position: int = 0
+    ) -> BaseException | None:
+        """Do something; return what went wrong, which is raised again in the batch's turn."""
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
+            return self._located(error, slot, stage, position)
+        return None
 
-def _failure_of(step: Callable[[], object]) -> BaseException | None:
-    """Do something; return what went wrong, which is raised again in the batch's turn."""
-    try:
-        step()
-    except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-        return error
-    return None
+    def _located(
+        self, error: BaseException, slot: Slot | None, stage: str, position: int = 0
+    ) -> BaseException:
+        """Return an error that says where it happened, by the first of the records at work."""
+        try:
+            planned = None if slot is None else slot.planned
+            record = 0 if planned is None else int(planned.records[position])
+            database = self._assembly.source.path_of(record)
+        except MemoryError:
+            return error
+        return located(error, database=database, stage=stage, planned=planned)
