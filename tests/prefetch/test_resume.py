@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import prefetch
+from prefetch._config_values import plain
+from prefetch._state import _flat
 from prefetch._transform import RecordTransformer
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
@@ -241,6 +243,70 @@ def test_another_database_is_refused_and_a_moved_one_is_not(source: Path, tmp_pa
     with prefetch.open(_options(moved)) as feed:
         feed.load_state_dict(state)
         assert next(iter(feed)).number == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "pixel", "named"),
+    [
+        (b"b", 1, "dataset first_key: was 'a', is 'b'"),
+        (b"a", 2, "dataset first_sha256"),
+    ],
+)
+def test_another_key_or_value_of_the_first_record_is_another_database(
+    tmp_path: Path, key: bytes, pixel: int, named: str
+) -> None:
+    def one_record(name: str, key: bytes, pixel: int) -> dict[str, Any]:
+        value = encode_image(np.full((3, 9, 9), pixel, np.uint8), label=0)
+        return _options(write_database(tmp_path / name, [(key, value)]))
+
+    with prefetch.open(one_record("saved", b"a", 1)) as feed:
+        state = feed.state_dict()
+    with (
+        prefetch.open(one_record("present", key, pixel)) as feed,
+        pytest.raises(prefetch.StateError, match=named) as caught,
+    ):
+        feed.load_state_dict(state)
+    assert len(caught.value.differences) == 1
+
+
+def test_another_mean_image_is_refused_and_the_same_in_another_file_is_not(
+    source: Path, tmp_path: Path
+) -> None:
+    """It decides about the pixels; where it lies does not."""
+
+    def options(name: str, value: float) -> dict[str, Any]:
+        np.save(tmp_path / name, np.full((3, 9, 9), value, np.float32))
+        return _options(source, transform={"mean_file": tmp_path / name})
+
+    with prefetch.open(options("saved.npy", 5)) as feed:
+        state = feed.state_dict()
+    with prefetch.open(options("moved.npy", 5)) as feed:
+        feed.load_state_dict(state)
+    with (
+        prefetch.open(options("another.npy", 6)) as feed,
+        pytest.raises(prefetch.StateError, match=r"config transform\.mean_file: was .*sha256"),
+    ):
+        feed.load_state_dict(state)
+
+
+def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: Path) -> None:
+    """What is not compared may be another when a state is loaded; a new option is to be decided."""
+    with prefetch.open(_options(source)) as feed:
+        compared = set(feed.state_dict()["config"])
+        options = {name for name, _ in _flat(plain(feed.config))}
+    assert options - compared == {
+        "batch_size",
+        "device",
+        "max_batches_held",
+        "prefetch",
+        "quarantine",
+        "shard.rank",
+        "shard.world_size",
+        "source",
+        "stall_warning_s",
+        "threads",
+        "transform.where",
+    }
 
 
 @pytest.mark.parametrize(
