@@ -17,7 +17,7 @@ from prefetch._transform import RecordTransformer
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 
@@ -148,7 +148,10 @@ def test_after_an_abandoned_epoch_the_loaded_feed_serves_its_rest(source: Path) 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_iterator_that_waits_while_another_thread_loads_is_told_so(
-    source: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+    source: Path,
+    threads: int,
+    monkeypatch: pytest.MonkeyPatch,
+    until: Callable[[Callable[[], bool]], None],
 ) -> None:
     """It is not told that the feed is closed, which it is not."""
     may_read = threading.Event()
@@ -162,11 +165,16 @@ def test_an_iterator_that_waits_while_another_thread_loads_is_told_so(
     with prefetch.open(_options(source, threads=threads)) as feed:
         state = feed.state_dict()
         iterator = iter(feed)
+        stop = feed._prefetcher.request_stop
+
+        def stop_and_read() -> None:
+            stop()
+            may_read.set()  # close() waits for the reads in progress
+
+        monkeypatch.setattr(feed._prefetcher, "request_stop", stop_and_read)
 
         def load() -> None:
-            while not feed.stats().slots_filling:
-                may_read.wait(0.001)
-            threading.Timer(0.05, may_read.set).start()  # close() waits for the reads in progress
+            until(lambda: feed.stats().slots_filling > 0)
             feed.load_state_dict(state)
 
         loader = threading.Thread(target=load)
