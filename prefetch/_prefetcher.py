@@ -340,7 +340,7 @@ class Prefetcher:
                 waiter = self._wait_for_news()
             if began is None:
                 began = self._clock()
-            await self._until(waiter)
+            await self._until_or_tell(waiter)
 
     def _wait_for_news(self) -> asyncio.Future[None]:
         """Return a future that the next `_notify` resolves; with the lock."""
@@ -357,10 +357,30 @@ class Prefetcher:
 
     def _wait_and_tell(self, gate: threading.Lock) -> None:
         """Wait for news; log, once, what everybody is doing if there is none for too long."""
-        limit_s = None if self._told_of_stall else self.assembly.stall_warning_s
-        if self._news.wait(gate, limit_s):
+        if not self._news.wait(gate, self._patience_s):
+            self._tell_of_stall()
+
+    async def _until_or_tell(self, waiter: asyncio.Future[None]) -> None:
+        """Do so on an event loop."""
+        patience_s = self._patience_s
+        if patience_s is None:
+            await self._until(waiter)
             return
+        timer = waiter.get_loop().call_later(patience_s, self._tell_of_stall)
+        try:
+            await self._until(waiter)
+        finally:
+            timer.cancel()
+
+    @property
+    def _patience_s(self) -> float | None:
+        """How long to wait before the log says why; None for no limit."""
+        return None if self._told_of_stall else self.assembly.stall_warning_s
+
+    def _tell_of_stall(self) -> None:
         with self._lock:
+            if self._told_of_stall:
+                return
             self._told_of_stall = True
             report = self._stall_report()
         logger.warning("%s", report)  # without the lock: a handler may do anything

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import prefetch
 from memory import open_device
 from memory.testing import hold
 from prefetch._news import News
+from prefetch._transform import RecordTransformer
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -72,6 +73,31 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
     assert "<Slot 1 draining>" in stalls[0]
     stream.close()
     device.close()
+
+
+async def test_an_event_loop_is_told_so_too_and_waits_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(40))
+    told = threading.Event()
+    on_report = logging.Handler()
+    on_report.emit = lambda _: told.set()  # type: ignore[assignment,method-assign]
+    real = RecordTransformer.fill
+
+    def fill(*arguments: Any) -> Any:
+        assert told.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(RecordTransformer, "fill", fill)
+    options = {"source": source, "batch_size": 8, "threads": 1, "stall_warning_s": 0.05}
+    logging.getLogger("prefetch").addHandler(on_report)
+    with prefetch.open(options) as feed:
+        assert [batch.number async for batch in feed] == list(range(5))
+    logging.getLogger("prefetch").removeHandler(on_report)
+    stalls = [record.message for record in caplog.records if "has waited 0.05 s" in record.message]
+    assert len(stalls) == 1
+    assert "ringfeed-reader-0: " in stalls[0]
+    assert "filling epoch 0 batch 0" in stalls[0]
 
 
 def test_a_wait_is_given_up_when_its_time_is_up_and_not_before() -> None:
