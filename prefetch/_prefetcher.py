@@ -25,8 +25,10 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from memory import _thread_start
 from memory._thread_start import ThreadStart
 from prefetch._delivery import Claim, Delivery, Taken, hand_over
 from prefetch._errors import BatchesHeldError, FeedClosedError, ThreadStartError
@@ -314,7 +316,7 @@ class Prefetcher:
 
         A wait that is cancelled takes no batch.
         """
-        self._start()
+        self._start(asyncio.get_running_loop())
         taken = Taken()
         try:
             try:
@@ -454,8 +456,11 @@ class Prefetcher:
 
     # Its life ----------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start the readers at the first call."""
+    def _start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Start the readers at the first call; with an event loop without waiting until they run.
+
+        What comes of it shows then where a batch is waited for.
+        """
         if self._pid != os.getpid():
             raise FeedClosedError(
                 f"the feed was opened in process {self._pid} and this is process {os.getpid()}: "
@@ -472,12 +477,44 @@ class Prefetcher:
                     for number in range(self.assembly.num_threads)
                 ]
                 self._reader_start = ThreadStart(self._readers)
-            self._reader_start.run()
+            if loop is None:
+                self._reader_start.run()
+            else:
+                self._start_on(loop)
         except BaseException as error:
             self.close()
-            num_started, threads = self._reader_start.num_started, self.assembly.num_threads
-            if isinstance(error, RuntimeError) and num_started < threads:
-                raise ThreadStartError(str(error), number=num_started, threads=threads) from error
+            number, threads = self._reader_start.num_started, self.assembly.num_threads
+            if isinstance(error, RuntimeError) and number < threads:
+                raise ThreadStartError(str(error), number=number, threads=threads) from error
+            raise
+
+    def _start_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the readers; a failure is noted from whatever thread finds it out."""
+        start = self._reader_start
+
+        def check() -> None:
+            try:
+                start.check()
+            except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
+                number, threads = start.num_started, self.assembly.num_threads
+                failure = ThreadStartError(str(error), number=number, threads=threads)
+                failure.__cause__ = error
+                self.reader_failed(failure)
+
+        def over() -> None:
+            check()
+            with suppress(RuntimeError):  # the loop is closed, and its timers with it
+                loop.call_soon_threadsafe(timer.cancel)
+
+        def give_up() -> None:
+            start.give_up()
+            check()
+
+        timer = loop.call_later(_thread_start.LIMIT_S, give_up)
+        try:
+            start.begin(over)
+        except BaseException:
+            timer.cancel()
             raise
 
     def request_stop(self) -> None:
