@@ -187,6 +187,7 @@ class _Nth:
         name: The method.
         number: Which call, counted from 1 over all threads.
         error: What it raises.
+        and_later: Whether those behind it do so too.
     """
 
     def __init__(
@@ -197,6 +198,7 @@ class _Nth:
         *,
         number: int,
         error: BaseException,
+        and_later: bool = False,
     ) -> None:
         real: Callable[..., Any] = getattr(owner, name)
         lock = threading.Lock()
@@ -205,7 +207,7 @@ class _Nth:
         def method(*args: Any, **kwargs: Any) -> Any:
             with lock:
                 self.calls += 1
-                fails = self.calls == number
+                fails = self.calls == number or (and_later and self.calls > number)
             if fails:
                 raise error
             return real(*args, **kwargs)
@@ -341,6 +343,22 @@ def test_a_reader_that_dies_with_a_batch_in_its_hands_is_the_consumers_error_and
         sound.load_state_dict(state)
         rest = [] if told is None else _take_all(sound)[0]
     assert list(range(NUM_RECORDS)) == taken + rest
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+@pytest.mark.parametrize("between", ["next job", "shaped", "filling ahead", "counting"])
+def test_readers_that_all_die_with_parts_of_a_batch_left_are_an_error_and_no_hang(
+    source: Path, between: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name = BETWEEN_STEPS[between]
+    monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+    feed = prefetch.open(_options(source, threads))
+    _Nth(monkeypatch, owner, name, number=3, error=MemoryError("on command"), and_later=True)
+    taken, told = _take_all(feed)
+    assert taken == list(range(len(taken)))
+    assert isinstance(told, prefetch.OutOfMemoryError)
+    del feed, told
 
 
 @pytest.fixture(scope="module")
