@@ -17,12 +17,13 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 ALLOW_MORE: Final = "allow the process more threads (ulimit -u) or address space (ulimit -v)"
 """What to try where the system gives no further thread."""
 
-_LIMIT_S = 20.0
+LIMIT_S = 20.0
+"""How long a new thread is waited for before it is taken for dead."""
 
 
 class ThreadStart:
@@ -46,6 +47,7 @@ class ThreadStart:
         self._threads = threads
         self._error: BaseException | None = None
         self._made: list[int] = []
+        self._when_over: Callable[[], object] | None = None
         # A lock and no event, in whose wait Ctrl-C may leave a lock let go of that is not held.
         self._over = threading.Lock()
         self._over.acquire()
@@ -60,9 +62,30 @@ class ThreadStart:
             RuntimeError: The system gives no further thread, or one that was never heard of; those
                 before it run.
         """
+        self.begin()
+        self.settle()
+        self.check()
+
+    def begin(self, when_over: Callable[[], object] | None = None) -> None:
+        """Start the threads without waiting until they have been; once, instead of ``run``.
+
+        Args:
+            when_over: Called on another thread when it is certain, if it ever is; ``check`` then
+                says whether they run. Who does not wait for it has to ``give_up`` after `LIMIT_S`.
+
+        Raises:
+            RuntimeError: The system gives no further thread at all.
+        """
+        self._when_over = when_over
         # Called and noted in one call of C, so that an interrupted run() knows what it has made.
         self._made.extend(map(_thread.start_new_thread, (self._start_all,), ((),)))
-        self.settle()
+
+    def check(self) -> None:
+        """Raise what ``run`` raises, once; never waits.
+
+        Raises:
+            RuntimeError: As for ``run``.
+        """
         if self._error is not None:
             try:
                 raise self._error
@@ -76,12 +99,17 @@ class ThreadStart:
         """
         if not self._made or self._is_certain:
             return
-        if self._over.acquire(timeout=_LIMIT_S):
+        if self._over.acquire(timeout=LIMIT_S):
             self._over.release()
-        elif not self._is_certain:
+        else:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Take a thread that has not said that it runs for dead; never waits."""
+        if not self._is_certain:
             self._is_certain = True
             self._error = RuntimeError(
-                f"a new thread was not heard of for {_LIMIT_S:g} s: it died at once, most likely "
+                f"a new thread was not heard of for {LIMIT_S:g} s: it died at once, most likely "
                 f"for want of memory"
             )
 
@@ -99,5 +127,7 @@ class ThreadStart:
             self._error = error
         finally:
             self._threads = ()
-            self._is_certain = True
+            was_given_up, self._is_certain = self._is_certain, True
             self._over.release()
+            if self._when_over is not None and not was_given_up:
+                self._when_over()

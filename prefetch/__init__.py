@@ -17,6 +17,9 @@ records; without it NumPy does, with the same bytes in more time.
 
 from __future__ import annotations
 
+from prefetch import _starting  # before all that takes a while
+
+# isort: split
 import logging
 from typing import TYPE_CHECKING
 
@@ -35,6 +38,7 @@ from prefetch._errors import EmptyDatabaseError as EmptyDatabaseError
 from prefetch._errors import EpochsExhaustedError as EpochsExhaustedError
 from prefetch._errors import FeedClosedError as FeedClosedError
 from prefetch._errors import LabelsNotProducedError as LabelsNotProducedError
+from prefetch._errors import OutOfMemoryError as OutOfMemoryError
 from prefetch._errors import PrefetchError as PrefetchError
 from prefetch._errors import PrefetchWarning as PrefetchWarning
 from prefetch._errors import QuarantineError as QuarantineError
@@ -78,6 +82,7 @@ __all__ = [
     "FeedIterator",
     "FeedStats",
     "LabelsNotProducedError",
+    "OutOfMemoryError",
     "PrefetchError",
     "PrefetchWarning",
     "QuarantineError",
@@ -99,6 +104,9 @@ for _name in set(__all__) - {"FeedConfig", "kernels_available"}:
 del _name
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+if _starting.begun:
+    _starting.end()
 
 
 def __getattr__(name: str) -> object:

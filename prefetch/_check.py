@@ -114,7 +114,7 @@ def check_config(config: FeedConfig) -> CheckReport:
             device_bytes=ring.device_bytes,
             most_host_bytes=(config.prefetch + config.max_batches_held) * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
-            warnings=(*_warnings(config, feed.num_records), *_doubts_of(values)),
+            warnings=(*_warnings(config, assembly.order.samples_per_epoch), *_doubts_of(values)),
         )
 
 
@@ -128,12 +128,9 @@ def _doubts_of(values: NDArray[Any]) -> Iterator[str]:
         )
 
 
-def _warnings(config: FeedConfig, num_records: int) -> Iterator[str]:
+def _warnings(config: FeedConfig, per_rank: int) -> Iterator[str]:
     """Yield what is hardly meant about a configuration that works."""
     shard = config.shard
-    per_rank = num_records // shard.world_size
-    if shard.policy != "drop":
-        per_rank = -(-num_records // shard.world_size)
     if config.batch_size > max(per_rank, 1) and config.last_batch != "drop":
         of_rank = "" if shard.world_size == 1 else f" of one of {shard.world_size} ranks"
         becomes = (

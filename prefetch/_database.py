@@ -14,6 +14,7 @@ from prefetch._index import RecordIndex
 from prefetch._leaf_walk import LeafWalk
 from prefetch._mapping import Mapping
 from prefetch._unmapped import Unmapped
+from prefetch._whereabouts import locating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,6 +61,7 @@ class Database:
         Raises:
             SourceError: The database is damaged, or was changed or truncated meanwhile.
             FeedClosedError: The database is closed meanwhile.
+            OutOfMemoryError: There is no memory for it.
         """
         if self._index is not None:
             return self._index
@@ -73,9 +75,10 @@ class Database:
                 )
                 begin = time.perf_counter()
                 try:
-                    self._index = RecordIndex.build(
-                        self.snapshot.file, self.snapshot.meta, progress=self._report
-                    )
+                    with locating(self.path, "index"):
+                        self._index = RecordIndex.build(
+                            self.snapshot.file, self.snapshot.meta, progress=self._report
+                        )
                 except CorruptDatabaseError:
                     self.snapshot.check()  # pages that were written over look like damage
                     raise

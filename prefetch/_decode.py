@@ -175,6 +175,7 @@ class ImageDecoder:
 
         Raises:
             BadRecordError: The data is no image, or one that Caffe refuses or garbles.
+            MemoryError: There is no memory for its pixels.
         """
         last, self._last = self._last, None  # the next image takes the buffer
         # By content: at the same address a database may show another record by now.
@@ -259,6 +260,8 @@ class ImageDecoder:
             )
         except ValueError as error:
             remark = str(error)
+            if remark.startswith("Insufficient memory"):
+                raise MemoryError(remark) from None  # which is no fault of the record
             if remark.startswith("Premature end of JPEG"):
                 raise BadRecordError(Reason.IMAGE_CUT, (len(data),)) from None
             if remark.startswith("Corrupt JPEG data"):
@@ -277,6 +280,8 @@ class ImageDecoder:
         try:
             image = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
         except cv2.error as error:
+            if error.code == cv2.Error.StsNoMem:
+                raise MemoryError(error.err) from None
             raise BadRecordError(
                 Reason.UNDECODABLE, (len(data),), detail=f"OpenCV says: {error.err}"
             ) from None

@@ -134,14 +134,16 @@ class Delivery:
             BatchesHeldError: The consumer holds as many batches as it may.
         """
         ring = self._ring
+        # What has come back since may be in a reader's hands: asked of each slot where it matters.
         if ring.num_leased >= self._max_batches_held:
-            held = [slot for slot in ring.slots if slot.state is SlotState.LEASED]
-            raise BatchesHeldError(
-                max_batches_held=self._max_batches_held,
-                batches=tuple(sorted(slot.leased_as for slot in held)),
-            )
-        while len(ring.slots) < ring.num_leased + self._prefetch:
-            ring.grow()
+            held = [slot.leased_as for slot in ring.slots if slot.is_held]
+            if len(held) >= self._max_batches_held:
+                raise BatchesHeldError(
+                    max_batches_held=self._max_batches_held, batches=tuple(sorted(held))
+                )
+        if len(ring.slots) < ring.num_leased + self._prefetch:
+            for _ in range(ring.num_held + self._prefetch - len(ring.slots)):
+                ring.grow()
 
     def take(self, taken: Taken) -> Slot | None:
         """Take the next batch's slot: READY -> LEASED; None if it is not ready yet.

@@ -19,6 +19,7 @@
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
       RingTooLargeError (MemoryError)            host or device cannot hold the ring
+      OutOfMemoryError (MemoryError)             a step of the work found no memory; says which
       ThreadStartError (RuntimeError)            the system gives no further reader thread
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
       LabelsNotProducedError (AttributeError)    labels are off, or the layer has one top
@@ -289,6 +290,40 @@ class RingTooLargeError(PrefetchError, MemoryError):
             f"the ring needs {batch_bytes * num_batches} bytes ({num_batches} batches of "
             f"{batch_bytes} bytes), and {'this machine' if device is None else f'device {device}'} "
             f"has {available_bytes} bytes of memory; lower batch_size or prefetch"
+        )
+
+
+class OutOfMemoryError(PrefetchError, MemoryError):
+    """Raised where the process has no memory left for a step of the work; its cause is what failed.
+
+    Attributes:
+        database: Absolute path of the database.
+        stage: ``open``, ``index``, ``plan``, ``read``, ``allocate``, ``fill`` or ``push``; between
+            them ``reader``.
+        epoch: Epoch of the batch, counted from 0; None where it happened in none.
+        batch: Number of the batch in its epoch, counted from 0; None where it happened in none.
+        reason: What Python said, which may be nothing.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        database: str,
+        stage: str,
+        epoch: int | None = None,
+        batch: int | None = None,
+    ) -> None:
+        self.database = database
+        self.stage = stage
+        self.epoch = epoch
+        self.batch = batch
+        self.reason = reason
+        in_batch = "" if batch is None else f"epoch {epoch}, batch {batch}, "
+        said = f" ({reason})" if reason else ""
+        super().__init__(
+            f"{database}: {in_batch}stage {stage}: the process has no memory left{said}; lower "
+            f"batch_size, prefetch or threads, or allow it more (ulimit -v)"
         )
 
 

@@ -63,6 +63,7 @@ class Filler:
         self._transformer = assembly.record_filler()
         self._reader = assembly.source.reader()
         self._usual: tuple[int, tuple[int, ...]] | None = None
+        self._allowed_shape: tuple[int, ...] | None = None
 
     def first_shape(self, slot: Slot) -> tuple[int, ...]:
         """Return the sample shape of a slot's batch: that of the first record it will hold.
@@ -80,6 +81,24 @@ class Filler:
                 slot.is_raw = slot.is_guessed = True
                 return shape
         return self._find_shape(slot)
+
+    def give_memory(self, slot: Slot, sample_shape: tuple[int, ...]) -> None:
+        """Give a slot the memory for its batch, in which every sample has a shape.
+
+        Raises:
+            RingTooLargeError: The machine's or the device's memory cannot hold a ring of such.
+            SyncedMemoryError: It does not suffice for this batch.
+        """
+        assembly = self._assembly
+        if sample_shape != self._allowed_shape:
+            assembly.refuse_too_large(sample_shape)
+            self._allowed_shape = sample_shape
+        slot.shape(
+            sample_shape,
+            dtype=assembly.transform.dtype,
+            label_dtype=assembly.label_dtype,
+            most_rows=assembly.most_rows,
+        )
 
     def _find_shape(self, slot: Slot) -> tuple[int, ...]:
         planned = _planned(slot)
@@ -174,15 +193,7 @@ class Filler:
         self._usual = None
         slot.is_guessed = slot.is_light = False  # nothing is to be guessed from this one
         slot.release_records()
-        shape = self._find_shape(slot)
-        assembly = self._assembly
-        assembly.refuse_too_large(shape)
-        slot.shape(
-            shape,
-            dtype=assembly.transform.dtype,
-            label_dtype=assembly.label_dtype,
-            most_rows=assembly.most_rows,
-        )
+        self.give_memory(slot, self._find_shape(slot))
         self.fill(part)
 
     def _write(

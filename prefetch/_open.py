@@ -28,6 +28,7 @@ from prefetch._stager import RecordStager
 from prefetch._state import Identity, Position
 from prefetch._transform import RecordTransformer, Transform
 from prefetch._where import device_transform, first_kind
+from prefetch._whereabouts import locating
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,6 +70,7 @@ def open(  # noqa: A001 - reads as prefetch.open
         SourceError: There is no usable database at the source.
         DeviceUnavailableError: The device is not there.
         RingTooLargeError: The machine's or the device's memory cannot hold the ring.
+        OutOfMemoryError: The process has no memory left for the opening itself.
 
     Example:
         >>> import prefetch, prefetch.testing
@@ -147,7 +149,7 @@ def _assemble(config: FeedConfig) -> Feed:
 
 def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
     """Open what a configuration names, at the start or where a saved state goes on."""
-    with ExitStack() as undo:
+    with locating(str(config.source[0]), "open"), ExitStack() as undo:
         subset = None if config.subset is None else (config.subset.start, config.subset.stop)
         source = RecordSource.open(config.source, subset=subset, lock=config.lock)
         undo.callback(source.close)

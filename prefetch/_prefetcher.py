@@ -25,8 +25,10 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from memory import _thread_start
 from memory._thread_start import ThreadStart
 from prefetch._delivery import Claim, Delivery, Taken, hand_over
 from prefetch._errors import BatchesHeldError, FeedClosedError, ThreadStartError
@@ -145,6 +147,8 @@ class Prefetcher:
                     self._schedule.wake_idle()
                 else:
                     self._schedule.num_idle += 1
+                    if self._failure is not None:
+                        self._notify()  # perhaps nobody is left who works at anything
             if job is not None:
                 for slot in unneeded:
                     slot.close()
@@ -180,6 +184,7 @@ class Prefetcher:
         try:
             planned = self.assembly.order.plan(slot.sequence)
             assert planned is not None, "num_batches bounds the serial numbers"
+            slot.planned = planned  # an error from here on says which batch it was for
             words = self._rng.words(planned)
             records = None
             if self._walker is not None and planned.epoch >= self._indexed_from_epoch:
@@ -325,7 +330,7 @@ class Prefetcher:
 
         A wait that is cancelled takes no batch.
         """
-        self._start()
+        self._start(asyncio.get_running_loop())
         taken = Taken()
         try:
             try:
@@ -351,7 +356,7 @@ class Prefetcher:
                 waiter = self._wait_for_news()
             if began is None:
                 began = self._clock()
-            await self._until(waiter)
+            await self._until_or_tell(waiter)
 
     def _wait_for_news(self) -> asyncio.Future[None]:
         """Return a future that the next `_notify` resolves; with the lock."""
@@ -368,10 +373,30 @@ class Prefetcher:
 
     def _wait_and_tell(self, gate: threading.Lock) -> None:
         """Wait for news; log, once, what everybody is doing if there is none for too long."""
-        limit_s = None if self._told_of_stall else self.assembly.stall_warning_s
-        if self._news.wait(gate, limit_s):
+        if not self._news.wait(gate, self._patience_s):
+            self._tell_of_stall()
+
+    async def _until_or_tell(self, waiter: asyncio.Future[None]) -> None:
+        """Do so on an event loop."""
+        patience_s = self._patience_s
+        if patience_s is None:
+            await self._until(waiter)
             return
+        timer = waiter.get_loop().call_later(patience_s, self._tell_of_stall)
+        try:
+            await self._until(waiter)
+        finally:
+            timer.cancel()
+
+    @property
+    def _patience_s(self) -> float | None:
+        """How long to wait before the log says why; None for no limit."""
+        return None if self._told_of_stall else self.assembly.stall_warning_s
+
+    def _tell_of_stall(self) -> None:
         with self._lock:
+            if self._told_of_stall:
+                return
             self._told_of_stall = True
             report = self._stall_report()
         logger.warning("%s", report)  # without the lock: a handler may do anything
@@ -396,14 +421,17 @@ class Prefetcher:
         finally:
             # For the slots just collected, also if there is no room; and one batch fewer is ahead.
             self._schedule.wake_idle()
-        if (
-            slot is None
-            and self._failure is not None
-            and not self._schedule.is_coming(self._delivery.serving)
-        ):
+        if slot is None and self._failure is not None and not self._is_coming():
             self._told_of_failure = True
             raise self._failure
         return slot
+
+    def _is_coming(self) -> bool:
+        """Return whether the batch served next will ever be ready: a reader may have died at it."""
+        schedule, serving = self._schedule, self._delivery.serving
+        if not self._num_running or not schedule.is_coming(serving):
+            return False
+        return schedule.num_idle < self._num_running or schedule.has_parts(serving)
 
     def _collect(self) -> None:
         """Take in what has come back; with the lock.
@@ -442,8 +470,11 @@ class Prefetcher:
 
     # Its life ----------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start the readers at the first call."""
+    def _start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Start the readers at the first call; with an event loop without waiting until they run.
+
+        What comes of it shows then where a batch is waited for.
+        """
         if self._pid != os.getpid():
             raise FeedClosedError(
                 f"the feed was opened in process {self._pid} and this is process {os.getpid()}: "
@@ -460,12 +491,44 @@ class Prefetcher:
                     for number in range(self.assembly.num_threads)
                 ]
                 self._reader_start = ThreadStart(self._readers)
-            self._reader_start.run()
+            if loop is None:
+                self._reader_start.run()
+            else:
+                self._start_on(loop)
         except BaseException as error:
             self.close()
-            num_started, threads = self._reader_start.num_started, self.assembly.num_threads
-            if isinstance(error, RuntimeError) and num_started < threads:
-                raise ThreadStartError(str(error), number=num_started, threads=threads) from error
+            number, threads = self._reader_start.num_started, self.assembly.num_threads
+            if isinstance(error, RuntimeError) and number < threads:
+                raise ThreadStartError(str(error), number=number, threads=threads) from error
+            raise
+
+    def _start_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the readers; a failure is noted from whatever thread finds it out."""
+        start = self._reader_start
+
+        def check() -> None:
+            try:
+                start.check()
+            except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
+                number, threads = start.num_started, self.assembly.num_threads
+                failure = ThreadStartError(str(error), number=number, threads=threads)
+                failure.__cause__ = error
+                self.reader_failed(failure)
+
+        def over() -> None:
+            check()
+            with suppress(RuntimeError):  # the loop is closed, and its timers with it
+                loop.call_soon_threadsafe(timer.cancel)
+
+        def give_up() -> None:
+            start.give_up()
+            check()
+
+        timer = loop.call_later(_thread_start.LIMIT_S, give_up)
+        try:
+            start.begin(over)
+        except BaseException:
+            timer.cancel()
             raise
 
     def request_stop(self) -> None:
@@ -545,6 +608,8 @@ class Prefetcher:
             ring, expected = self._ring, self.assembly.expected_memory
             self._collect()
             self._schedule.wake_idle()
+            num_held = ring.num_held
+            num_let_go = ring.num_in(SlotState.LEASED) - num_held
             return FeedStats(
                 batches=self._delivery.batches,
                 samples=self._delivery.samples,
@@ -558,8 +623,8 @@ class Prefetcher:
                 slots_free=ring.num_in(SlotState.FREE),
                 slots_filling=ring.num_in(SlotState.FILLING) + ring.num_in(SlotState.UPLOADING),
                 slots_ready=ring.num_in(SlotState.READY),
-                slots_leased=ring.num_in(SlotState.LEASED),
-                slots_draining=ring.num_in(SlotState.DRAINING),
+                slots_leased=num_held,
+                slots_draining=ring.num_in(SlotState.DRAINING) + num_let_go,
                 ring_host_bytes=None if expected is None else expected.host_bytes,
                 ring_device_bytes=None if expected is None else expected.device_bytes,
                 host_bytes=sum(slot.host_bytes for slot in ring.slots),

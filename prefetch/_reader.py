@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from prefetch._fill import Filler
 from prefetch._schedule import Opening
+from prefetch._whereabouts import located
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,6 @@ class Reader(threading.Thread):
         self._prefetcher = prefetcher
         self._assembly = prefetcher.assembly
         self._clock = clock
-        self._allowed_shape: tuple[int, ...] | None = None
         self._doing: str | Opening | Part = "starting"
         self._planned: Opening | None = None  # its next piece of work, if that is known already
 
@@ -73,7 +73,7 @@ class Reader(threading.Thread):
                     del job  # an idle reader keeps no slot alive
                     busy_s = self._clock() - began
         except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
-            self._prefetcher.reader_failed(error)
+            self._prefetcher.reader_failed(self._located(error, None, "reader"))
         finally:
             self._doing = "ended"
             self._prefetcher.reader_ended()
@@ -102,7 +102,7 @@ class Reader(threading.Thread):
 
     def _failure_of_filling(self, part: Part, filler: Filler) -> BaseException | None:
         self._doing = part
-        return _failure_of(lambda: self._fill(part, filler))
+        return self._failure_of(lambda: self._fill(part, filler), part.slot, "fill", part.start)
 
     def _fill(self, part: Part, filler: Filler) -> None:
         """Fill a part; before it is handed over, plan the batch that is to follow.
@@ -136,19 +136,13 @@ class Reader(threading.Thread):
         slot = opening.slot
         if not opening.is_planned and not self._plan(slot):
             return None
+        stage = "read"
         try:
-            sample_shape = filler.first_shape(slot)
-            if sample_shape != self._allowed_shape:
-                self._assembly.refuse_too_large(sample_shape)
-                self._allowed_shape = sample_shape
-            slot.shape(
-                sample_shape,
-                dtype=self._assembly.transform.dtype,
-                label_dtype=self._assembly.label_dtype,
-                most_rows=self._assembly.most_rows,
-            )
+            shape = filler.first_shape(slot)
+            stage = "allocate"
+            filler.give_memory(slot, shape)
         except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            self._prefetcher.publish(slot, error)
+            self._prefetcher.publish(slot, self._located(error, slot, stage))
             return None
         return self._prefetcher.shaped(slot)
 
@@ -157,20 +151,33 @@ class Reader(threading.Thread):
         try:
             self._prefetcher.plan_into(slot)
         except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            self._prefetcher.publish(slot, error)
+            self._prefetcher.publish(slot, self._located(error, slot, "plan"))
             return False
         return True
 
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None
         self._doing = f"pushing slot {slot.number}"
-        self._prefetcher.publish(slot, _failure_of(lambda: slot.push(stream)))
+        self._prefetcher.publish(slot, self._failure_of(lambda: slot.push(stream), slot, "push"))
 
+    def _failure_of(
+        self, step: Callable[[], object], slot: Slot, stage: str, position: int = 0
+    ) -> BaseException | None:
+        """Do something; return what went wrong, which is raised again in the batch's turn."""
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
+            return self._located(error, slot, stage, position)
+        return None
 
-def _failure_of(step: Callable[[], object]) -> BaseException | None:
-    """Do something; return what went wrong, which is raised again in the batch's turn."""
-    try:
-        step()
-    except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-        return error
-    return None
+    def _located(
+        self, error: BaseException, slot: Slot | None, stage: str, position: int = 0
+    ) -> BaseException:
+        """Return an error that says where it happened, by the first of the records at work."""
+        try:
+            planned = None if slot is None else slot.planned
+            record = 0 if planned is None else int(planned.records[position])
+            database = self._assembly.source.path_of(record)
+        except MemoryError:
+            return error
+        return located(error, database=database, stage=stage, planned=planned)

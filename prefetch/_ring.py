@@ -56,7 +56,7 @@ class Ring:
         inbox: What has come back, and wake-ups.
         slots: All slots.
         num_ahead: Slots whose batch is ready or on its way.
-        num_leased: Slots whose batch the consumer has.
+        num_leased: Slots whose batch the consumer has, or has let go of since they were collected.
         failure: The first thing that went wrong as slots came back; None so far.
     """
 
@@ -103,6 +103,11 @@ class Ring:
     def num_in(self, state: SlotState) -> int:
         """Return how many slots are in ``state``."""
         return sum(slot.state is state for slot in self.slots)
+
+    @property
+    def num_held(self) -> int:
+        """How many slots' batches the consumer has something of; see `Slot.is_held`."""
+        return sum(slot.is_held for slot in self.slots)
 
     def acquire(self) -> Slot:
         """Take a free slot: FREE -> FILLING; there must be one.

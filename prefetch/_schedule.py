@@ -165,8 +165,14 @@ class Schedule:
                 self.retire(slot)
 
     def is_coming(self, sequence: int) -> bool:
-        """Return whether a reader works on the batch of this serial number."""
+        """Return whether a reader was given some of the batch of this serial number."""
         return any(slot.sequence == sequence for slot in self._filling)
+
+    def has_parts(self, sequence: int) -> bool:
+        """Return whether a batch has parts that no reader has been given yet."""
+        return any(
+            slot.sequence == sequence and slot.next_part < slot.num_parts for slot in self._filling
+        )
 
     def abandon(self) -> None:
         """Give up everything; only when no reader runs any more."""

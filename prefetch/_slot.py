@@ -226,6 +226,16 @@ class Slot:
         if stream not in self.streams:
             self.streams.append(stream)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the consumer has anything of its batch; without the lock it may be no more.
+
+        Other than by `state` this is told at once: what comes back when nothing is left may be in
+        the hands of a reader that has yet to take the lock.
+        """
+        end = self._lease_end
+        return self.state is SlotState.LEASED and end is not None and end() is not None
+
     def begin(
         self,
         planned: PlannedBatch,

@@ -131,6 +131,15 @@ class RecordSource:
         identity = (status.st_dev, status.st_ino)
         return any(database.snapshot.file.identity == identity for database in self._databases)
 
+    def path_of(self, record: int) -> str:
+        """Return the absolute path of a record's database; reads nothing.
+
+        Raises:
+            IndexError: There is no such record.
+        """
+        number, _, _ = self._sequence.locate(record)
+        return self._databases[number].path
+
     def describe(self, record: int) -> tuple[str, int, bytes | None]:
         """Return a record's database, its place there, and its key where an index knows it.
 

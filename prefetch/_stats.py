@@ -27,7 +27,8 @@ class FeedStats:
         slots_filling: Slots that readers work on, copies to the device included.
         slots_ready: Slots with a batch that waits for the consumer.
         slots_leased: Slots whose batch is referenced by the consumer.
-        slots_draining: Slots that wait for the device work of their last batch.
+        slots_draining: Slots whose batch is gone, and that wait for its device work, or to be taken
+            in again.
         ring_host_bytes: Host memory (pinned, on a GPU) that the slots come to at the start, known
             before the first batch: as many times the largest batch, its samples as large as the
             first record's. None where the first record is bad.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prefetch import _starting
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,11 +23,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 done; 1 an error, which was printed; 2 a wrong use of the command; 130
-        interrupted by Ctrl-C; 141 the reader of the output has left.
+        interrupted by Ctrl-C (while the commands are imported, it ends the process itself); 141 the
+        reader of the output has left.
     """
     try:
-        from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
-
+        begun = arguments is None and _starting.begin()
+        try:
+            from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
+        finally:
+            if begun:
+                _starting.end()
         return run(arguments)
     except KeyboardInterrupt:  # while the commands were imported, or as the last one ended
         return 130

@@ -70,9 +70,10 @@ def _in_words(error: Exception) -> str:
             return error.strerror
         path = os.path.abspath(os.fsdecode(error.filename))  # noqa: PTH100 - it may be of bytes
         return f"{path}: {error.strerror}"
+    words = str(error)
     if isinstance(error, MemoryError) and not isinstance(error, PrefetchError):
-        return f"there is not enough memory {error}".rstrip()
-    return str(error)
+        words = f"there is not enough memory {error}".rstrip()
+    return "\n".join([words, *getattr(error, "__notes__", ())])
 
 
 app = typer.Typer(

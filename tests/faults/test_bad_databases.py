@@ -175,6 +175,56 @@ def test_a_writer_that_commits_while_a_part_is_read_spoils_that_part(
         feed.close()
 
 
+@pytest.mark.parametrize("on_bad_record", ["raise", "skip", "quarantine"])
+def test_a_record_that_a_writer_may_have_made_bad_is_no_bad_record(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_bad_record: str
+) -> None:
+    """Its bytes prove nothing: it is neither blamed nor put aside."""
+    aside = tmp_path / "aside" if on_bad_record == "quarantine" else None
+    options = _options(source, on_bad_record=on_bad_record, quarantine=aside)
+    with lmdb.open(str(source), lock=False, map_size=2**24) as environment:
+        with environment.begin(write=True) as transaction:
+            transaction.put(b"%08d" % 0, b"\xff" * 800)
+        feed = prefetch.open(options, source=environment)
+        real: Callable[..., Any] = Filler._look
+
+        def look(*arguments: Any) -> Any:
+            found = real(*arguments)
+            for value in range(4):
+                _rewrite(environment, 60 + value)
+            return found
+
+        monkeypatch.setattr(Filler, "_look", look)
+        with pytest.raises(prefetch.DatabaseChangedError):
+            next(iter(feed))
+        feed.close()
+    assert aside is None or not aside.exists()
+
+
+def test_what_a_writer_made_of_a_substitute_reaches_nobody(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read after the rest of its part, and after the look at the last commit for that."""
+    with lmdb.open(str(source), lock=False, map_size=2**24) as environment:
+        with environment.begin(write=True) as transaction:
+            transaction.put(b"%08d" % 5, b"\xff" * 800)
+        feed = prefetch.open(_options(source, on_bad_record="skip"), source=environment)
+        real: Callable[..., Any] = Filler._write
+
+        def write(filler: Filler, slot: Any, rows: slice, *arguments: Any) -> Any:
+            if rows.stop - rows.start == 1:  # a substitute's
+                for value in range(4):
+                    _rewrite(environment, 60 + value)
+            return real(filler, slot, rows, *arguments)
+
+        monkeypatch.setattr(Filler, "_write", write)
+        loop = _loop(feed)
+        assert next(loop) == 0
+        with pytest.raises(prefetch.DatabaseChangedError):
+            next(loop)
+        feed.close()
+
+
 @pytest.mark.parametrize("threads", [1, 8])
 def test_with_a_lock_the_feed_goes_on_with_what_it_opened(source: Path, threads: int) -> None:
     program = """

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import prefetch
+from prefetch._transform import RecordTransformer
 from prefetch.caffe import Datum
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
@@ -228,6 +229,28 @@ def test_one_bad_record_too_many_is_an_error_at_its_batch_for_any_number_of_thre
             with pytest.raises(prefetch.TooManyBadRecordsError, match="3 bad records") as caught:
                 next(iterator)
             assert caught.value.last.record == 9
+
+
+def test_bad_records_that_are_too_many_come_before_another_error_behind_them_in_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = _with_bad(tmp_path / "db", {1: b"\xff", 4: b"\xff"})
+    monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+    real = RecordTransformer.fill
+
+    def fill(self: RecordTransformer, records: Any, *arguments: Any) -> Any:
+        if len(records) == 1 and bytes(records.keys[0]) == b"00000007":
+            raise ValueError("on command")
+        return real(self, records, *arguments)
+
+    monkeypatch.setattr(RecordTransformer, "fill", fill)
+    options = {"source": source, "batch_size": 4, "threads": 2, "on_bad_record": "skip"}
+    with prefetch.open(options, max_bad_records=1) as feed:
+        iterator = iter(feed)
+        assert next(iterator).indices.tolist() == [0, 2, 2, 3]
+        with pytest.raises(prefetch.TooManyBadRecordsError, match="2 bad records"):
+            next(iterator)
 
 
 def test_nothing_but_bad_records_is_an_error_and_no_endless_search(tmp_path: Path) -> None:

@@ -21,8 +21,11 @@ import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
 from memory.testing import FailingDevice, hold, live_buffers
 from prefetch._decode import ImageDecoder
+from prefetch._fill import Filler
 from prefetch._mapping import Mapping
+from prefetch._prefetcher import Prefetcher
 from prefetch._records import RecordReader, Walker
+from prefetch._slot import Slot
 from prefetch._transform import RecordTransformer
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
@@ -184,6 +187,7 @@ class _Nth:
         name: The method.
         number: Which call, counted from 1 over all threads.
         error: What it raises.
+        and_later: Whether those behind it do so too.
     """
 
     def __init__(
@@ -194,6 +198,7 @@ class _Nth:
         *,
         number: int,
         error: BaseException,
+        and_later: bool = False,
     ) -> None:
         real: Callable[..., Any] = getattr(owner, name)
         lock = threading.Lock()
@@ -202,7 +207,7 @@ class _Nth:
         def method(*args: Any, **kwargs: Any) -> Any:
             with lock:
                 self.calls += 1
-                fails = self.calls == number
+                fails = self.calls == number or (and_later and self.calls > number)
             if fails:
                 raise error
             return real(*args, **kwargs)
@@ -210,13 +215,14 @@ class _Nth:
         monkeypatch.setattr(owner, name, method)
 
 
-EFFECTS: dict[str, tuple[type, str, dict[str, Any]]] = {
-    "walk": (Walker, "take", {}),
-    "look-up": (RecordReader, "at_use", {"shuffle": True}),
-    "find": (Mapping, "fill", {"shuffle": True}),
-    "parse or decode": (RecordTransformer, "fill", {}),
-    "shape": (RecordTransformer, "sample_shape", {}),
-    "walk of a second database": (Walker, "_places", {}),
+EFFECTS: dict[str, tuple[type, str, str, dict[str, Any]]] = {
+    "walk": (Walker, "take", "plan", {}),
+    "look-up": (RecordReader, "at_use", "read or fill", {"shuffle": True}),
+    "find": (Mapping, "fill", "fill", {"shuffle": True}),
+    "parse or decode": (RecordTransformer, "fill", "fill", {}),
+    "shape": (RecordTransformer, "sample_shape", "read", {}),
+    "walk of a second database": (Walker, "_places", "plan", {}),
+    "memory": (Slot, "shape", "allocate", {}),
 }
 
 
@@ -226,7 +232,7 @@ EFFECTS: dict[str, tuple[type, str, dict[str, Any]]] = {
 def test_the_nth_reading_that_fails_is_the_consumers_error(
     source: Path, effect: str, number: int, threads: int
 ) -> None:
-    owner, name, more = EFFECTS[effect]
+    owner, name, stage, more = EFFECTS[effect]
     if effect == "walk of a second database":
         more = {"source": [source, source]}
     options = {**_options(source, threads), **more}
@@ -237,7 +243,19 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
     assert nth.calls >= number
-    assert told is error
+    assert isinstance(told, prefetch.OutOfMemoryError)
+    assert told.__cause__ is error
+    assert told.database == str(source)
+    assert told.stage in stage
+    assert (told.epoch, told.batch) == (0, len(taken) // 4)
+    for part in (
+        str(source),
+        f"batch {told.batch}",
+        f"stage {told.stage}",
+        str(error),
+        "ulimit -v",
+    ):
+        assert part in str(told)
     served = len(taken) // 4
     if effect.startswith("walk"):  # by one reader at a time: the place is the same for any threads
         assert served == number - 1
@@ -255,6 +273,92 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
         assert none is None
     together = taken + rest
     assert expected == (sorted(together) if "shuffle" in more else together)
+
+
+def test_an_opening_that_finds_no_memory_says_of_which_database(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _Nth(monkeypatch, Walker, "take", number=2, error=MemoryError())
+    with pytest.raises(prefetch.OutOfMemoryError, match=r"stage open: .*ulimit -v") as caught:
+        prefetch.open(_options(source, 1))
+    assert (caught.value.database, caught.value.batch) == (str(source), None)
+
+
+@pytest.mark.parametrize(
+    ("operation", "stage"), [("alloc_host", "allocate"), ("copy_to_device", "push")]
+)
+def test_an_error_of_the_device_has_a_note_of_database_batch_and_stage(
+    source: Path, operation: str, stage: str
+) -> None:
+    """It knows nothing of them itself."""
+    with (
+        FailingDevice(open_device("simulated"), fail={operation: 1}) as device,
+        prefetch.open(_options(source, 1), device=device) as feed,
+    ):
+        with pytest.raises(DEVICE_ERRORS[operation]) as caught:
+            next(iter(feed))
+        assert caught.value.__notes__ == [f"{source}: epoch 0, batch 0, stage {stage}"]
+        del caught
+
+
+BETWEEN_STEPS: dict[str, tuple[type, str]] = {
+    "next job": (Prefetcher, "next_job"),
+    "another opening": (Prefetcher, "next_opening"),
+    "shaped": (Prefetcher, "shaped"),
+    "filling ahead": (Filler, "fill_ahead"),
+    "counting": (Prefetcher, "parts_done"),
+    "a reader's beginning": (Filler, "__init__"),
+}
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize("between", BETWEEN_STEPS)
+@pytest.mark.parametrize("split", [False, True])
+def test_a_reader_that_dies_with_a_batch_in_its_hands_is_the_consumers_error_and_no_hang(
+    source: Path, between: str, number: int, threads: int, *, split: bool
+) -> None:
+    """There is hardly a step of Python's that asks for no memory."""
+    owner, name = BETWEEN_STEPS[between]
+    options = _options(source, threads, prefetch=4, epochs=1)
+    error = MemoryError("no memory, on command")
+    with pytest.MonkeyPatch.context() as patch:
+        if split:  # batches are filled in parts, by several readers
+            patch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+        feed = prefetch.open(options)
+        nth = _Nth(patch, owner, name, number=number, error=error)
+        taken, told = _take_all(feed)
+        state = feed.state_dict()
+        feed.close()
+        del feed
+    assert taken == list(range(len(taken)))
+    if told is None:  # the others did it all, or it struck behind the last batch, if at all
+        assert threads > 1 or nth.calls < number or name == "next_job"
+    else:
+        assert isinstance(told, prefetch.OutOfMemoryError)
+        assert told.__cause__ is error
+        assert (told.database, told.stage) == (str(source), "reader")
+    with prefetch.open(options) as sound:
+        sound.load_state_dict(state)
+        rest = [] if told is None else _take_all(sound)[0]
+    assert list(range(NUM_RECORDS)) == taken + rest
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+@pytest.mark.parametrize("between", ["next job", "shaped", "filling ahead", "counting"])
+def test_readers_that_all_die_with_parts_of_a_batch_left_are_an_error_and_no_hang(
+    source: Path, between: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name = BETWEEN_STEPS[between]
+    monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+    feed = prefetch.open(_options(source, threads))
+    _Nth(monkeypatch, owner, name, number=3, error=MemoryError("on command"), and_later=True)
+    taken, told = _take_all(feed)
+    assert taken == list(range(len(taken)))
+    assert isinstance(told, prefetch.OutOfMemoryError)
+    del feed, told
 
 
 @pytest.fixture(scope="module")

@@ -39,11 +39,10 @@ def source(tmp_path: Path) -> Path:
     return write_database(tmp_path / "db", fingerprinted_images(200))
 
 
-def _run(body: str, source: Path, *, expect: int = 0) -> str:
-    """Run Python code in a new process; SOURCE is the database."""
-    code = f"import prefetch, sys, os, threading\nSOURCE = {str(source)!r}\n" + textwrap.dedent(
-        body
-    )
+def _run(body: str, source: Path, *, expect: int = 0, before: str = "") -> str:
+    """Run Python code in a new process, some before all imports; SOURCE is the database."""
+    imports = f"\nimport prefetch, sys, os, threading\nSOURCE = {str(source)!r}\n"
+    code = textwrap.dedent(before) + imports + textwrap.dedent(body)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
@@ -433,6 +432,46 @@ def test_a_fork_with_an_open_feed_is_an_error_in_the_child_and_harmless_in_the_p
     assert "open the feed in the child" in output
 
 
+def test_a_fork_while_a_reader_is_at_the_lock_lets_the_child_close(source: Path) -> None:
+    """The lock that it inherits is never let go of: the thread that holds it is the parent's."""
+    _run(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        feed = prefetch.open({"source": SOURCE, "batch_size": 8})
+        next(iter(feed))
+        with feed._prefetcher._lock:
+            child = os.fork()
+            if child == 0:
+                feed.close()
+                os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        feed.close()
+        """,
+        source,
+    )
+
+
+def test_readers_have_ended_before_the_interpreter_does(source: Path) -> None:
+    """Daemons are no more waited for by Python, and LMDB's memory goes with it."""
+    printed = _run(
+        """
+        feed = prefetch.open({"source": SOURCE, "batch_size": 4, "threads": 3})
+        iterator = iter(feed)
+        next(iterator)
+        print(len([t for t in threading.enumerate() if "ringfeed" in t.name]))
+        """,
+        source,
+        before="""
+        import atexit, threading
+        atexit.register(  # hooks run in the reverse of their order
+            lambda: print([t.name for t in threading.enumerate() if "ringfeed" in t.name])
+        )
+        """,
+    )
+    assert printed == "3\n[]\n"
+
+
 def test_a_consumer_that_is_slow_for_a_while_loses_nothing(source: Path) -> None:
     with prefetch.open({"source": source, "batch_size": 20, "prefetch": 2}) as feed:
         seen: list[int] = []
@@ -511,6 +550,36 @@ def test_ctrl_c_while_the_readers_start_leaves_none_behind(
     assert _threads() == []
     with prefetch.open({"source": source, "threads": 3}, device=device) as other:
         assert sum(len(batch) for batch in other) == 200
+
+
+def test_ctrl_c_in_the_middle_of_the_readers_start_waits_for_it_and_for_them(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise they would begin behind the back of a feed that is closed."""
+    may_start, starts = threading.Event(), threading.Thread.start
+    settles, calls = ThreadStart.settle, 0
+
+    def late(thread: threading.Thread) -> None:
+        if thread.name.startswith("ringfeed"):
+            assert may_start.wait(60)
+        starts(thread)
+
+    def interrupted(start: ThreadStart) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyboardInterrupt
+        settles(start)
+
+    feed = prefetch.open({"source": source, "threads": 3})
+    monkeypatch.setattr(threading.Thread, "start", late)
+    monkeypatch.setattr(ThreadStart, "settle", interrupted)
+    threading.Timer(0.2, may_start.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(feed))
+    assert may_start.is_set()
+    assert feed.closed
+    assert _threads() == []
 
 
 # Python 3.13 has another name for it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import lmdb
 import pytest
 
 import prefetch
+from prefetch.cli import main
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -46,6 +48,31 @@ def test_key_and_bytes_of_every_bad_record_are_kept_once(tmp_path: Path, threads
             assert indices == [0, 1, 2, 5, 5, 5, 6, 7, 8, 10, 10, 11]
         assert feed.stats().bad_records == 3
     assert _stored(tmp_path / "aside") == {b"%08d" % i: value for i, value in bad.items()}
+    with lmdb.open(str(tmp_path / "aside"), readonly=True, lock=False) as environment:
+        assert environment.info()["last_txnid"] == 3
+
+
+def test_no_more_is_kept_than_may_be_bad(tmp_path: Path) -> None:
+    """One batch that meets too many does not go on through the rest of the records."""
+    source = _source(tmp_path / "db", dict.fromkeys(range(10), b"\xff"))
+    options = _options(source, tmp_path / "aside") | {"max_bad_records": 2, "threads": 1}
+    with (
+        prefetch.open(options) as feed,
+        pytest.raises(prefetch.TooManyBadRecordsError, match="3 bad records"),
+    ):
+        next(iter(feed))
+    assert len(_stored(tmp_path / "aside")) == 2
+
+
+def test_inspect_reads_a_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = _source(tmp_path / "db", {3: b"\xff", 4: b"", 9: b"\xff"})
+    with prefetch.open(_options(source, tmp_path / "aside")) as feed:
+        list(feed)
+    assert main(["inspect", str(tmp_path / "aside"), "--json"]) == 1  # what it holds is bad
+    found = json.loads(capsys.readouterr().out)
+    assert (found["num_records"], found["is_sound"]) == (3, False)
+    keys = [key for problem in found["problems"] for key in problem["keys"]]
+    assert sorted(keys) == ["00000003", "00000004", "00000009"]
 
 
 def test_nothing_is_created_where_nothing_is_bad(tmp_path: Path) -> None:

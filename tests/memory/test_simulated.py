@@ -695,7 +695,7 @@ class TestProcessEnd:
         """
         result = run_python(code)
         assert (result.returncode, result.stderr) == (0, "")
-        assert time.monotonic() - float(result.stdout.split()[1]) < 4
+        assert time.monotonic() - float(result.stdout.split()[1]) < 15  # the copies take 20
 
     def test_ctrl_c_ends_a_wait(self) -> None:
         code = """
@@ -705,8 +705,8 @@ class TestProcessEnd:
             device = open_device("simulated")
             with device.make_stream() as stream, hold(stream) as held:
                 event = stream.record()
-                threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
                 try:
+                    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
                     event.synchronize()
                 except KeyboardInterrupt:
                     held.release()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import re
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -186,6 +188,74 @@ def test_ctrl_c_ends_it_with_130(digits: Path, tmp_path: Path) -> None:
     )
     assert (130, "") == (ended.returncode, ended.stdout)
     assert "Traceback" not in ended.stderr
+
+
+_STARTS: dict[str, list[str]] = {
+    "command": ["ringfeed"],
+    "module": ["-m", "prefetch.cli"],
+}
+
+
+@pytest.mark.parametrize("start", _STARTS)
+@pytest.mark.parametrize("module", ["logging", "numpy", "lmdb", "typer"])
+def test_ctrl_c_while_it_is_imported_ends_it_without_a_word(
+    start: str, module: str, tmp_path: Path
+) -> None:
+    """It comes as one of the modules is imported, of which the first are the library's own."""
+    (tmp_path / f"{module}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
+    )
+    # As pip writes it.
+    (tmp_path / "ringfeed").write_text(
+        "import sys\nfrom prefetch.cli import main\nsys.exit(main())\n"
+    )
+    search = os.pathsep.join([str(tmp_path), str(_CHECKOUT)])
+    ended = subprocess.run(
+        [sys.executable, *_STARTS[start], "inspect", "nowhere"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=_catch_ctrl_c,
+    )
+    assert ("", "") == (ended.stdout, ended.stderr)
+    assert ended.returncode == -signal.SIGINT
+
+
+def _catch_ctrl_c() -> None:
+    """As from a terminal; a shell's background commands ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize("handler", ["SIG_IGN", "SIG_DFL", "default_int_handler"])
+def test_what_ctrl_c_was_to_do_before_it_starts_it_does_again(handler: str, tmp_path: Path) -> None:
+    """A shell's background commands ignore it."""
+    (tmp_path / "ringfeed").write_text(
+        "import signal\n"
+        f"signal.signal(signal.SIGINT, signal.{handler})\n"
+        "import prefetch.cli\n"
+        f"assert signal.getsignal(signal.SIGINT) is signal.{handler}\n"
+        "assert 0 == prefetch.cli.main()\n"
+        f"assert signal.getsignal(signal.SIGINT) is signal.{handler}\n"
+    )
+    subprocess.run(
+        [sys.executable, str(tmp_path / "ringfeed"), "--version"],
+        env=os.environ | {"PYTHONPATH": str(_CHECKOUT)},
+        check=True,
+        timeout=60,
+    )
+
+
+def test_importing_the_library_leaves_ctrl_c_to_its_program() -> None:
+    code = (
+        "import signal, prefetch, prefetch.cli\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+        "prefetch.cli.main(['--version'])\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=_CHECKOUT, check=True, timeout=60)
 
 
 def test_importing_the_library_does_not_bring_the_command_along() -> None:

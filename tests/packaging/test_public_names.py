@@ -25,7 +25,8 @@ _PUBLIC = {
         ConfigNotFoundError CorruptDatabaseError DatabaseChangedError DatabaseInUseError
         DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
-        FeedStats LabelsNotProducedError PrefetchError PrefetchWarning QuarantineError RecordError
+        FeedStats LabelsNotProducedError OutOfMemoryError PrefetchError PrefetchWarning
+        QuarantineError RecordError
         RingTooLargeError SourceError StaleIteratorError StateError ThreadStartError
         TooManyBadRecordsError
         UnsupportedSourceError kernels_available open open_prototxt

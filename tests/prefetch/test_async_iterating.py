@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import prefetch
+from prefetch._transform import RecordTransformer
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ async def test_a_cancelled_wait_takes_no_batch(source: Path) -> None:
             seen += batch.label.numpy().tolist()
             del batch, wait
         assert seen == list(range(10))
+        assert feed._prefetcher._async_waiters == set()
 
 
 async def test_the_end_and_errors_reach_an_async_consumer(source: Path) -> None:
@@ -64,6 +67,32 @@ async def test_the_end_and_errors_reach_an_async_consumer(source: Path) -> None:
     assert feed.closed
     with pytest.raises(prefetch.FeedClosedError):
         await anext(aiter(feed))
+
+
+async def test_after_an_error_the_loop_goes_on_while_the_readers_end(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them is in the middle of a read, and does not end before the loop has gone on."""
+    is_reading, has_gone_on = threading.Event(), threading.Event()
+
+    def fill(_self: object, records: Any, *_: object) -> list[Any]:
+        if bytes(records.keys[0]) == b"00000000":
+            assert is_reading.wait(60)
+            raise ValueError("on command")
+        is_reading.set()
+        assert has_gone_on.wait(60)
+        return []
+
+    monkeypatch.setattr(RecordTransformer, "fill", fill)
+    monkeypatch.setattr(RecordTransformer, "fill_ahead", None)  # each batch by itself
+    feed = prefetch.open({"source": source, "batch_size": 5, "prefetch": 2, "threads": 2})
+    wait = asyncio.ensure_future(anext(aiter(feed)))
+    while not feed.closed:  # noqa: ASYNC110 - it is no part of the loop
+        await asyncio.sleep(0.001)
+    assert not wait.done()
+    has_gone_on.set()
+    with pytest.raises(ValueError, match="on command"):
+        await wait
 
 
 async def test_several_tasks_share_one_iterator_without_losing_a_batch(source: Path) -> None:
@@ -91,3 +120,53 @@ async def test_closing_wakes_a_waiting_task(source: Path) -> None:
     results = await asyncio.gather(*waits, return_exceptions=True)
     assert all(isinstance(r, prefetch.FeedClosedError | prefetch.Batch) for r in results)
     assert first.label.numpy().tolist() == [0, 1]
+
+
+async def test_a_thread_that_cannot_start_reaches_an_async_consumer(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "ringfeed-reader-2":
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    feed = prefetch.open({"source": source, "batch_size": 2, "prefetch": 1, "threads": 4})
+    seen: list[int] = []
+    with pytest.raises(prefetch.ThreadStartError, match=r"-reader-2 .*3 of 4") as caught:  # noqa: PT012
+        while True:  # those that have started go on until it is known
+            async for batch in feed:
+                seen += batch.indices.tolist()
+                del batch
+    assert seen == [place % 10 for place in range(len(seen))]
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert feed.closed
+
+
+async def test_the_loop_goes_on_while_a_thread_is_not_heard_of(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that finds no memory for its first steps: for want of more it is taken for dead."""
+    may_start = threading.Event()
+    real = threading.Thread.start
+
+    def late(thread: threading.Thread) -> None:
+        assert may_start.wait(60)
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", late)
+    monkeypatch.setattr("memory._thread_start.LIMIT_S", 1.0)
+    feed = prefetch.open({"source": source, "threads": 1})
+    wait = asyncio.ensure_future(anext(aiter(feed)))
+    for _ in range(5):  # in which the loop does other things
+        await asyncio.sleep(0)
+    assert not wait.done()
+    with pytest.raises(prefetch.ThreadStartError, match="not heard of for"):
+        await wait
+    assert feed.closed
+    (reader,) = feed._prefetcher._readers
+    may_start.set()
+    while reader.ident is None or reader.is_alive():  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.001)

@@ -488,6 +488,9 @@ def test_check_lists_warnings_in_its_report(run: Run) -> None:
     Path("one.yaml").write_text("source: data/lmdb\nprefetch: 1\nbatch_size: 8\n")
     (warning,) = report(run, "check", "one.yaml")["warnings"]
     assert "prefetch is 1" in warning
+    Path("held.yaml").write_text("source: data/lmdb\nmax_batches_held: 1\nbatch_size: 8\n")
+    (warning,) = report(run, "check", "held.yaml")["warnings"]
+    assert "max_batches_held is 1" in warning
     status, out, err = run("check", "net.prototxt")
     assert (0, "") == (status, err)
     assert "rand_skip has no effect" in out
@@ -512,6 +515,35 @@ def test_check_warns_of_batches_larger_than_the_database(
     assert [] == report(run, "check", "fits.yaml")["warnings"]
     if last_batch == "partial":
         assert "epoch          1 batch\n" in run("check", "fits.yaml")[1]
+
+
+@pytest.mark.parametrize(
+    ("shard", "per_rank"),
+    [
+        ({"policy": "pad"}, 7),
+        ({"policy": "drop"}, 6),
+        ({"policy": "caffe", "phase": "train"}, 7),
+        ({"policy": "caffe", "phase": "test"}, 20),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_check_counts_the_records_of_one_rank(
+    shard: dict[str, str], per_rank: int, run: Run
+) -> None:
+    """In Caffe's test phase that is all of them: 20."""
+
+    def warnings_of(batch_size: int) -> list[str]:
+        Path("rank.yaml").write_text(
+            f"source: data/lmdb\nbatch_size: {batch_size}\nlast_batch: wrap\n"
+            f"phase: {shard.get('phase', 'train')}\n"
+            f"shard: {{rank: 2, world_size: 3, policy: {shard['policy']}}}\n"
+        )
+        found: list[str] = report(run, "check", "rank.yaml")["warnings"]
+        return found
+
+    assert [] == warnings_of(per_rank)
+    (warning,) = warnings_of(per_rank + 1)
+    assert f"more than the {per_rank} records of one of 3 ranks: a batch holds" in warning
 
 
 @pytest.mark.usefixtures("folder")

@@ -694,5 +694,19 @@ def test_a_prefetch_of_1_is_valid_and_warned_about_once_in_the_log(
     assert caplog.records[0].message.startswith("prefetch is 1")
 
 
+def test_one_batch_held_is_valid_and_warned_about_once_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The loop's variable holds it already."""
+    with caplog.at_level(logging.WARNING, "prefetch"):
+        config = load_config({"source": "x", "max_batches_held": 1})
+        assert load_config(config).max_batches_held == 1
+        load_config({"source": "x", "max_batches_held": 2})
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.records[0].message.startswith("max_batches_held is 1: in 'for batch in feed'")
+    assert "batch.release()" in caplog.records[0].message
+
+
 def test_a_fault_without_a_key_is_about_the_file() -> None:
     assert str(ConfigFault("", "expected UTF-8 text", 3)) == "line 3: expected UTF-8 text"

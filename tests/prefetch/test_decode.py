@@ -420,3 +420,25 @@ def test_an_arithmetic_or_12_bit_frame_is_not_common() -> None:
         header = read_jpeg_header(memoryview(bytes(odd)))
         assert header is not None
         assert not header.common
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_want_of_memory_is_no_fault_of_the_record(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that is skipped for it would be missing from the training, and nobody would know."""
+
+    def refuse_cv2(*_: object) -> None:
+        error = cv2.error("OpenCV: Failed to allocate 108000000 bytes")
+        error.code, error.err = cv2.Error.StsNoMem, "Failed to allocate 108000000 bytes"
+        raise error
+
+    def refuse_jpeg(*_: object, **__: object) -> None:
+        raise ValueError("Insufficient memory (case 4)")  # in libjpeg's words
+
+    image = picture(12, 20)
+    data = jpeg(image) if kind == "jpeg" else cv2.imencode(".png", image)[1].tobytes()
+    monkeypatch.setattr(cv2, "imdecode", refuse_cv2)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", refuse_jpeg)
+    with pytest.raises(MemoryError, match=r"Failed to allocate|Insufficient memory"):
+        ImageDecoder().decode(memoryview(data))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
@@ -16,14 +17,21 @@ from hypothesis import strategies as st
 
 from prefetch import _pages
 from prefetch._database_file import DatabaseFile
-from prefetch._errors import CorruptDatabaseError, DatabaseTruncatedError, SourceError
+from prefetch._errors import (
+    CorruptDatabaseError,
+    DatabaseTruncatedError,
+    OutOfMemoryError,
+    SourceError,
+)
 from prefetch._index import RecordIndex
+from prefetch._pages import TreePages
 from prefetch._source import RecordSource
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+    from types import FrameType
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -372,3 +380,54 @@ def test_pages_that_cannot_be_mapped_are_an_error_of_the_source_with_a_cure(
         with pytest.raises(SourceError, match=r"cannot be mapped.*ulimit -v.*ulimit -n") as caught:
             opened._databases[0].index()
         assert caught.value.path == str(source)
+
+
+def test_ctrl_c_anywhere_among_the_leaves_comes_out_as_itself(tmp_path: Path) -> None:
+    """A mapping that is closed by name while there are views of it raises BufferError instead."""
+    source = write_database(tmp_path / "db", fingerprinted_images(200))
+
+    def interrupt_at(step: int) -> Any:
+        left = step
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code is not TreePages.record_counts.__code__:
+                return None
+            left -= event == "line"
+            if not left:
+                left = -1
+                raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    num_interrupted = 0
+    with closing(DatabaseFile(source)) as file:
+        for step in range(1, 100):
+            sys.settrace(interrupt_at(step))
+            try:
+                RecordIndex.build(file, file.newest())
+                break
+            except KeyboardInterrupt:
+                num_interrupted += 1
+            finally:
+                sys.settrace(None)
+    assert 10 < num_interrupted < 99  # each line, and then none is left
+
+
+def test_an_index_that_finds_no_memory_says_of_which_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_database(tmp_path / "db", fingerprinted_images(20))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(TreePages, "record_counts", refuse)
+    with (
+        RecordSource.open(source) as opened,
+        pytest.raises(OutOfMemoryError, match=r"stage index: .*no memory left; .*ulimit") as caught,
+    ):
+        opened.reader().fetch(np.array([3]))
+    assert (caught.value.database, caught.value.batch) == (str(source), None)
+    assert type(caught.value.__cause__) is MemoryError

@@ -150,7 +150,7 @@ def test_the_ring_starts_with_one_slot_more_than_prefetch_and_grows_with_what_is
             held.append(batch)
             if len(held) == 6:
                 break
-        assert 8 <= feed.stats().slots <= 9
+        assert feed.stats().slots == 8  # five were held when the sixth was asked for
         del batch
 
 

@@ -200,10 +200,10 @@ def test_two_threads_that_open_one_file_get_one_environment(folder: Path) -> Non
 
     def open_and_release() -> None:
         for _ in range(20):
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
             shared = hold(folder)
             found.append(shared)
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
             assert shared.is_open
             release(shared)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,3 +127,21 @@ def test_an_npy_file_that_is_no_mean_image_is_refused(tmp_path: Path) -> None:
     assert "found elements of type <U4" in refusal(tmp_path / "mean.npy")
     np.save(tmp_path / "mean.npy", np.array([104.0, 117.0, 123.0]))
     assert "a mean of one value a channel goes into mean_value" in refusal(tmp_path / "mean.npy")
+
+
+class _MakesAFolder:
+    """What makes one where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self._path),))
+
+
+def test_a_pickled_array_is_refused_and_not_unpickled(tmp_path: Path) -> None:
+    objects = np.empty((1, 1, 1), object)
+    objects[0, 0, 0] = _MakesAFolder(tmp_path / "it ran")
+    np.save(tmp_path / "mean.npy", objects, allow_pickle=True)
+    assert "no NumPy array" in refusal(tmp_path / "mean.npy")
+    assert not (tmp_path / "it ran").exists()

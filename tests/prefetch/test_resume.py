@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import prefetch
+from prefetch._config_values import plain
+from prefetch._state import _flat
 from prefetch._transform import RecordTransformer
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 
@@ -146,7 +148,10 @@ def test_after_an_abandoned_epoch_the_loaded_feed_serves_its_rest(source: Path) 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_iterator_that_waits_while_another_thread_loads_is_told_so(
-    source: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+    source: Path,
+    threads: int,
+    monkeypatch: pytest.MonkeyPatch,
+    until: Callable[[Callable[[], bool]], None],
 ) -> None:
     """It is not told that the feed is closed, which it is not."""
     may_read = threading.Event()
@@ -160,11 +165,16 @@ def test_an_iterator_that_waits_while_another_thread_loads_is_told_so(
     with prefetch.open(_options(source, threads=threads)) as feed:
         state = feed.state_dict()
         iterator = iter(feed)
+        stop = feed._prefetcher.request_stop
+
+        def stop_and_read() -> None:
+            stop()
+            may_read.set()  # close() waits for the reads in progress
+
+        monkeypatch.setattr(feed._prefetcher, "request_stop", stop_and_read)
 
         def load() -> None:
-            while not feed.stats().slots_filling:
-                may_read.wait(0.001)
-            threading.Timer(0.05, may_read.set).start()  # close() waits for the reads in progress
+            until(lambda: feed.stats().slots_filling > 0)
             feed.load_state_dict(state)
 
         loader = threading.Thread(target=load)
@@ -241,6 +251,70 @@ def test_another_database_is_refused_and_a_moved_one_is_not(source: Path, tmp_pa
     with prefetch.open(_options(moved)) as feed:
         feed.load_state_dict(state)
         assert next(iter(feed)).number == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "pixel", "named"),
+    [
+        (b"b", 1, "dataset first_key: was 'a', is 'b'"),
+        (b"a", 2, "dataset first_sha256"),
+    ],
+)
+def test_another_key_or_value_of_the_first_record_is_another_database(
+    tmp_path: Path, key: bytes, pixel: int, named: str
+) -> None:
+    def one_record(name: str, key: bytes, pixel: int) -> dict[str, Any]:
+        value = encode_image(np.full((3, 9, 9), pixel, np.uint8), label=0)
+        return _options(write_database(tmp_path / name, [(key, value)]))
+
+    with prefetch.open(one_record("saved", b"a", 1)) as feed:
+        state = feed.state_dict()
+    with (
+        prefetch.open(one_record("present", key, pixel)) as feed,
+        pytest.raises(prefetch.StateError, match=named) as caught,
+    ):
+        feed.load_state_dict(state)
+    assert len(caught.value.differences) == 1
+
+
+def test_another_mean_image_is_refused_and_the_same_in_another_file_is_not(
+    source: Path, tmp_path: Path
+) -> None:
+    """It decides about the pixels; where it lies does not."""
+
+    def options(name: str, value: float) -> dict[str, Any]:
+        np.save(tmp_path / name, np.full((3, 9, 9), value, np.float32))
+        return _options(source, transform={"mean_file": tmp_path / name})
+
+    with prefetch.open(options("saved.npy", 5)) as feed:
+        state = feed.state_dict()
+    with prefetch.open(options("moved.npy", 5)) as feed:
+        feed.load_state_dict(state)
+    with (
+        prefetch.open(options("another.npy", 6)) as feed,
+        pytest.raises(prefetch.StateError, match=r"config transform\.mean_file: was .*sha256"),
+    ):
+        feed.load_state_dict(state)
+
+
+def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: Path) -> None:
+    """What is not compared may be another when a state is loaded; a new option is to be decided."""
+    with prefetch.open(_options(source)) as feed:
+        compared = set(feed.state_dict()["config"])
+        options = {name for name, _ in _flat(plain(feed.config))}
+    assert options - compared == {
+        "batch_size",
+        "device",
+        "max_batches_held",
+        "prefetch",
+        "quarantine",
+        "shard.rank",
+        "shard.world_size",
+        "source",
+        "stall_warning_s",
+        "threads",
+        "transform.where",
+    }
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,27 @@ def test_the_ring_grows_so_that_prefetch_stay_ahead_and_no_further_than_allowed(
     assert bench.take() is None
 
 
+def test_what_was_let_go_of_counts_no_more_although_a_reader_has_it_in_his_hands() -> None:
+    """An idle reader takes what has come back off the queue before it can take the lock."""
+    bench = Bench(num_slots=3)
+    held = []
+    for _ in range(5):
+        bench.fill(bench.open())
+        held.append(bench.take())
+    bench.fill(bench.open())
+    assert (bench.ring.num_leased, bench.ring.num_held) == (5, 5)
+    del held[2:4]
+    in_hands = [bench.ring.inbox.get_nowait() for _ in range(2)]
+    assert (bench.ring.num_leased, bench.ring.num_held) == (5, 3)
+    num_slots = len(bench.ring.slots)
+    batch = bench.take()  # five are the most
+    assert batch is not None
+    assert len(bench.ring.slots) == num_slots
+    for arrival in in_hands:
+        bench.ring.accept(arrival)
+    assert (bench.ring.num_leased, bench.ring.num_held) == (4, 4)
+
+
 def test_slots_unneeded_for_64_batches_leave_the_ring_the_coldest_first() -> None:
     bench = Bench(num_slots=3)
     slots = [bench.ring.acquire() for _ in range(3)]

@@ -108,7 +108,7 @@ def test_the_index_is_built_once_for_all_readers(
     with RecordSource.open(folder) as source:
 
         def read() -> None:
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
             assert fetch(source, 5) == [5]
 
         threads = [threading.Thread(target=read) for _ in range(4)]
@@ -300,7 +300,7 @@ def test_closing_while_others_read_is_an_error_to_them_and_no_crash(folder: Path
     def read() -> None:
         reader = source.reader()
         reader.fetch(np.arange(10)).release()
-        reading.wait(timeout=10)
+        reading.wait(timeout=60)
         try:
             while True:
                 labels(reader.fetch(np.arange(10)))
@@ -310,10 +310,10 @@ def test_closing_while_others_read_is_an_error_to_them_and_no_crash(folder: Path
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
-    reading.wait(timeout=10)
+    reading.wait(timeout=60)
     source.close()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert len(ended) == 3
 
 
@@ -323,7 +323,7 @@ def test_closing_ends_the_building_of_an_index(folder: Path) -> None:
 
     def progress(_path: str, _done: int, _total: int) -> None:
         building.set()
-        assert go_on.wait(timeout=10)
+        assert go_on.wait(timeout=60)
 
     write_database(folder.parent / "large", [(b"%08d" % i, bytes(100)) for i in range(5000)])
     source = RecordSource.open(folder.parent / "large", index_progress=progress)
@@ -336,12 +336,12 @@ def test_closing_ends_the_building_of_an_index(folder: Path) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert building.wait(timeout=10)
+    assert building.wait(timeout=60)
     closer = threading.Thread(target=source.close)
     closer.start()
     go_on.set()
-    closer.join(timeout=10)
-    reader.join(timeout=10)
+    closer.join(timeout=60)
+    reader.join(timeout=60)
     assert not closer.is_alive()
     assert len(errors) == 1
 

@@ -302,12 +302,7 @@ class SteppedReader(Reader):
         try:
             yield
             self._machine.meet_fault(slot.sequence, "opening")
-            slot.shape(
-                filler.first_shape(slot),
-                dtype=self._assembly.transform.dtype,
-                label_dtype=self._assembly.label_dtype,
-                most_rows=self._assembly.most_rows,
-            )
+            filler.give_memory(slot, filler.first_shape(slot))
         except BaseException as error:  # noqa: BLE001 - as Reader
             prefetcher.publish(slot, error)
             return None
