@@ -205,7 +205,10 @@ class Slot:
         planned = self.planned
         batch = "" if planned is None else f" epoch {planned.epoch} batch {planned.number}"
         parts = f" {self.parts_done} of {self.num_parts} parts" if self.num_parts else ""
-        return f"<Slot {self.number} {self.state.value}{batch}{parts}>"
+        state = self.state
+        if state is SlotState.LEASED and not self.is_held:
+            state = SlotState.DRAINING  # as `FeedStats` has it
+        return f"<Slot {self.number} {state.value}{batch}{parts}>"
 
     @property
     def host_bytes(self) -> int:
