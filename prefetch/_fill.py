@@ -68,8 +68,8 @@ class Filler:
     def first_shape(self, slot: Slot) -> tuple[int, ...]:
         """Return the sample shape of a slot's batch: that of the first record it will hold.
 
-        After a light batch that of the next one is guessed to be the same; where that is wrong,
-        the first record does not fit, and `fill` looks at it.
+        After a raw batch of one part that of the next one is guessed to be the same; where that is
+        wrong, the first record does not fit, and `fill` looks at it.
 
         Raises:
             RecordError: The record is bad, and bad records are not replaced.
@@ -183,18 +183,20 @@ class Filler:
                 key = self._substitute(slot, part.start + row, suspects[row], bad)
                 keys = keys.replace(row, key)
         slot.keys[part.number] = keys
-        if slot.is_light and not faults and isinstance(self._transformer, RecordTransformer):
+        # A batch of several parts could not be opened anew by one of them.
+        can_guess = slot.is_raw and slot.num_parts == 1 and not faults
+        if can_guess and isinstance(self._transformer, RecordTransformer):
             assert isinstance(slot.data, np.ndarray)
             self._usual = slot.size, slot.data.shape[1:]
 
     def _fill_anew(self, part: Part) -> None:
         """Fill the only part of a batch whose shape, perhaps, was not what had been guessed."""
         slot = part.slot
-        self._usual = None
-        slot.is_guessed = slot.is_light = False  # nothing is to be guessed from this one
+        slot.is_guessed = slot.is_light = False
         slot.release_records()
         self.give_memory(slot, self._find_shape(slot))
         self.fill(part)
+        self._usual = None  # of its shape, the next may be one of several parts
 
     def _write(
         self, slot: Slot, rows: slice, records: AnyRecords, words: npt.NDArray[np.uint32]

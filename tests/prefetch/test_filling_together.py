@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import prefetch
-from prefetch import _kernel_choice, _mapped_records, _transform
+from prefetch import _kernel_choice, _mapped_records, _schedule, _transform
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -160,9 +160,13 @@ def _of_sizes(folder: Path, *, batch_size: int) -> Path:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("depth", [1, 2, 8])
+@pytest.mark.parametrize("light", [False, True])
 def test_a_batch_has_the_shape_of_its_first_record_whatever_those_before_had(
-    tmp_path: Path, threads: int, depth: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, depth: int, *, light: bool
 ) -> None:
+    if not light:
+        monkeypatch.setattr(_schedule, "_MIN_RAW_BYTES_TO_SPLIT", 0)
+        monkeypatch.setattr(_schedule, "_MIN_BYTES_TO_SPLIT", 10_000)  # the largest goes to both
     source = _of_sizes(tmp_path / "db", batch_size=4)
     options = {"shuffle": False, "prefetch": depth, "threads": threads, "epochs": 3}
     with _open(source, **options) as feed:
