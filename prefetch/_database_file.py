@@ -181,17 +181,25 @@ class DatabaseFile:
         """Return the descriptor, so that the file can be mapped; it stays this object's."""
         return self._descriptor
 
-    def check_size(self, meta: Meta) -> None:
+    def check_size(self, meta: Meta) -> int:
         """Raise where the file is shorter than a state's pages; costs one fstat.
+
+        Returns:
+            When the file was modified last, in nanoseconds, as its file system tells it.
 
         Raises:
             DatabaseTruncatedError: The file is shorter.
         """
-        actual = os.fstat(self._descriptor).st_size
-        if actual < meta.size_bytes:
+        status = os.fstat(self._descriptor)
+        if status.st_size < meta.size_bytes:
             raise DatabaseTruncatedError(
-                self.path, expected_bytes=meta.size_bytes, actual_bytes=actual
+                self.path, expected_bytes=meta.size_bytes, actual_bytes=status.st_size
             )
+        return status.st_mtime_ns
+
+    def modified_ns(self) -> int:
+        """Return when the file was modified last, as `check_size` does."""
+        return os.fstat(self._descriptor).st_mtime_ns
 
     def close(self) -> None:
         """Close the descriptor; idempotent."""

@@ -136,7 +136,10 @@ class DatabaseTruncatedError(SourceError, OSError):
 
 
 class DatabaseChangedError(SourceError, RuntimeError):
-    """Raised when a writer has committed so often that pages being read may have been reused.
+    """Raised when pages that are being read may have been written over.
+
+    By a writer that has committed more than once since, or by something that is not LMDB, as by a
+    copy over the file: then it was modified, and no commit explains that.
 
     Attributes:
         snapshot_txn: Transaction id of the snapshot that the feed reads.
@@ -146,11 +149,17 @@ class DatabaseChangedError(SourceError, RuntimeError):
     def __init__(self, path: str, *, snapshot_txn: int, last_txn: int) -> None:
         self.snapshot_txn = snapshot_txn
         self.last_txn = last_txn
+        numbers = f"the feed reads transaction {snapshot_txn}, the newest is {last_txn}"
         super().__init__(
             path,
-            f"the database was written to while it was read without a lock: the feed reads "
-            f"transaction {snapshot_txn}, the newest is {last_txn}; open it again when the writer "
-            f"has ended, or with lock: true, which makes writers keep what is read",
+            f"the database was written to while it was read without a lock: {numbers}; open it "
+            f"again when the writer has ended, or with lock: true, which makes writers keep what "
+            f"is read"
+            if last_txn > snapshot_txn + 1
+            else f"the file was modified while it was read without a lock, and no commit says why "
+            f"({numbers}): another file was copied over it, or a writer is taking long over a "
+            f"transaction; open it again when that has ended. Never copy over a database in use: "
+            f"replace it by renaming. Beside a writer, lock: true",
         )
 
 

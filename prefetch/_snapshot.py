@@ -9,6 +9,13 @@ snapshot again. It does so two commits after the snapshot at the earliest, while
 third: as long as the last commit is the snapshot's or the one after, all that was read is intact.
 ``Snapshot.check`` says so, after the reading. With a lock the snapshot's pages are pinned.
 
+A program that is not LMDB may write to the file as well: a copy over a database in use keeps its
+size, and perhaps the number of its last commit. So without a lock every modification of the file
+has to be explained by a commit that left the snapshot as it was. A commit modifies the file some
+time before it shows, and a long transaction may do so long before it; hence ``check`` waits a
+while for the commit, and then refuses what it cannot tell from a copy. With a lock writers may
+take as long as they like, and so nothing is concluded from a modification.
+
 Truncation of the file, or an I/O error, under a mapping that is being read kills the process
 (SIGBUS). ``Snapshot.check`` notices a file that was truncated before.
 """
@@ -18,6 +25,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack, contextmanager
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 import lmdb
@@ -39,6 +47,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from prefetch._database_file import Meta
+
+# A commit writes its pages, waits for the disk and then writes the page that makes it the last,
+# most often in milliseconds. Nothing tells us of it but a look.
+_COMMIT_S: Final = 2.0
+_LOOK_EVERY_S: Final = 0.005
+# Of the first record's value, which is compared with what it was.
+_SAMPLE_BYTES: Final = 65536
 
 # A writer that commits between every two looks of so many is not going to stop for us.
 _TRIES: Final = 100
@@ -72,19 +87,23 @@ class Snapshot:
             self.path = self.file.path
             self.shared = hold_file(self.file, foreign, lock=lock)
             undo.callback(release, self.shared)
-            self._transaction, self.meta = self._begin()
+            # Since before the state was read: what is modified from then on may not belong to it.
+            modified_ns, self._transaction, self.meta = self._begin()
             undo.callback(self._transaction.abort)
             # Only a transaction that registered itself makes the table of readers count one.
             self._is_pinned = self.shared.environment.info()["num_readers"] > 0
             if lock and not self._is_pinned:  # so LMDB goes on where the file system is read-only
                 raise unlockable(self.path, self.file.data_path)
+            self._closed = self._is_replaced = False
+            # When the file was modified last at each commit that left the snapshot as it was.
+            self._explained = {self.meta.txn_id: modified_ns}
             try:
                 _check_kind(self.file, self.meta)
             except CorruptDatabaseError:
                 self.check()  # pages that were written over look like damage
                 raise
+            self._first_record = _first_record(self.file, self.meta)
             undo.pop_all()
-        self._closed = False
         self._uses: dict[int, AbstractContextManager[bool]] = {}
 
     @contextmanager
@@ -105,20 +124,60 @@ class Snapshot:
     def check(self) -> None:
         """Raise unless all that was read of the snapshot so far is intact; costs about 2 us.
 
+        Waits up to 2 s where the file was modified without a commit, for that may be under way.
+
         Raises:
             DatabaseTruncatedError: The file has become shorter than the snapshot's pages.
             DatabaseChangedError: Pages of the snapshot may have been written over.
+            FeedClosedError: The snapshot was closed during the wait.
             SourceError: A foreign environment was closed.
         """
-        self.file.check_size(self.meta)
+        modified_ns = self.file.check_size(self.meta)
         if self._is_pinned:
             return
+        # In this order: whatever is committed in between makes a number that is not explained yet.
+        if self._explained.get(self._last_txn()) != modified_ns:
+            self._explain()
+
+    def _last_txn(self) -> int:
         try:
-            last = self.shared.environment.info()["last_txnid"]
+            last: int = self.shared.environment.info()["last_txnid"]
         except lmdb.Error as error:
             raise source_error(self.path, error) from error
-        if last > self.meta.txn_id + 1:
-            raise DatabaseChangedError(self.path, snapshot_txn=self.meta.txn_id, last_txn=last)
+        return last
+
+    def _explain(self) -> None:
+        """Raise unless a commit explains how the file was modified, and left the snapshot intact.
+
+        Raises:
+            DatabaseChangedError: There is no such commit, nor does one appear in 2 s.
+        """
+        deadline = monotonic() + _COMMIT_S
+        while True:
+            if self._closed:
+                raise FeedClosedError(f"{self.path}: the record source is closed")
+            modified_ns = self.file.check_size(self.meta)
+            last = self._last_txn()
+            if last not in (self.meta.txn_id, self.meta.txn_id + 1):
+                raise self._changed(last)
+            # The same before and after the look at the number: that commit did it, or one before.
+            if modified_ns == self.file.modified_ns():
+                if last not in self._explained and not self._is_kept():
+                    raise self._changed(self._last_txn())
+                if self._explained.setdefault(last, modified_ns) == modified_ns:
+                    return
+            if self._is_replaced or monotonic() > deadline:
+                self._is_replaced = True  # the next check need not wait for the same again
+                raise self._changed(last)
+            sleep(_LOOK_EVERY_S)
+
+    def _is_kept(self) -> bool:
+        """Return whether the file still has the snapshot's meta and first record, as commits do."""
+        first_record = _first_record(self.file, self.meta)
+        return first_record == self._first_record and self.meta in self.file.metas()
+
+    def _changed(self, last: int) -> DatabaseChangedError:
+        return DatabaseChangedError(self.path, snapshot_txn=self.meta.txn_id, last_txn=last)
 
     def close(self) -> None:
         """End the transaction and let go of the environment; idempotent.
@@ -135,9 +194,14 @@ class Snapshot:
         release(self.shared)
         self.file.close()
 
-    def _begin(self) -> tuple[lmdb.Transaction[memoryview], Meta]:
-        """Begin a transaction, and find the state in the file that it sees."""
+    def _begin(self) -> tuple[int, lmdb.Transaction[memoryview], Meta]:
+        """Begin a transaction, and find the state in the file that it sees.
+
+        Returns:
+            When the file was modified last before that, the transaction, and the state.
+        """
         for _ in range(_TRIES):
+            modified_ns = self.file.modified_ns()
             try:
                 transaction = self.shared.environment.begin(buffers=True)
             except lmdb.Error as error:
@@ -148,7 +212,7 @@ class Snapshot:
                     seen[name] == getattr(meta, name)
                     for name in ("entries", "depth", "branch_pages", "leaf_pages")
                 ):
-                    return transaction, meta
+                    return modified_ns, transaction, meta
             transaction.abort()
         raise SourceError(
             self.path, "is written to so fast that no state of it can be read; wait for the writer"
@@ -163,6 +227,20 @@ def _path_of(source: str | os.PathLike[str] | lmdb.Environment) -> str | os.Path
     except lmdb.Error as error:
         raise SourceError("lmdb.Environment", f"cannot be used: {error}") from error
     return path
+
+
+def _first_record(file: DatabaseFile, meta: Meta) -> bytes:
+    """Return the first leaf page and the first record's value, or much of it; b"" if damaged."""
+    pages = TreePages(file, meta)
+    try:
+        leaf = pages.first_leaf()
+        if leaf is None:
+            return b""
+        _, _, begin, size = pages.locate(leaf, 0)
+    except CorruptDatabaseError:
+        return b""
+    page = file.read(meta.page_bytes, leaf * meta.page_bytes)
+    return page + file.read(min(size, _SAMPLE_BYTES), begin)
 
 
 def _check_kind(file: DatabaseFile, meta: Meta) -> None:

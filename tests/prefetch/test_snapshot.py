@@ -108,6 +108,117 @@ with lmdb.open(sys.argv[1], map_size=2**26) as environment:
     snapshot.close()
 
 
+def write_values(folder: Path, value: bytes, *, commits: int = 1, num: int = 50) -> Path:
+    """Write a database whose numbers follow from all but its values."""
+    with lmdb.open(str(folder), map_size=2**26) as environment:
+        for _ in range(commits):
+            with environment.begin(write=True) as transaction:
+                for number in range(num):
+                    transaction.put(b"%08d" % number, value)
+    return folder / "data.mdb"
+
+
+def overwrite(target: Path, source: Path) -> None:
+    """Copy one file over another in place, a while after that was written."""
+    with target.open("r+b") as file:
+        file.write(source.read_bytes())
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """Give the data file of a database that was written a minute ago, in two commits."""
+    data = write_values(tmp_path / "old", b"a" * 100, commits=2)
+    minute_ago = data.stat().st_mtime_ns - 60 * 10**9
+    os.utime(data, ns=(minute_ago, minute_ago))
+    return data
+
+
+@pytest.mark.parametrize(
+    "commits", [1, 2, 3], ids=["an-earlier-number", "the-same-number", "the-next-number"]
+)
+@pytest.mark.parametrize("num_bytes", [100, 9000], ids=["short", "long"])
+def test_a_database_copied_over_the_file_is_a_change(
+    tmp_path: Path, commits: int, num_bytes: int
+) -> None:
+    data = write_values(tmp_path / "old", b"a" * num_bytes, commits=2)
+    other = write_values(tmp_path / "other", b"b" * num_bytes, commits=commits)
+    os.utime(data, ns=(0, 0))
+    os.truncate(other, max(data.stat().st_size, other.stat().st_size))
+    snapshot = Snapshot(data)
+    snapshot.check()
+    overwrite(data, other)
+    with pytest.raises(DatabaseChangedError, match=r"copied over it.*replace it by renaming"):
+        snapshot.check()
+    with pytest.raises(DatabaseChangedError):
+        snapshot.check()
+    snapshot.close()
+
+
+def test_a_copy_over_the_file_after_a_commit_is_a_change(old: Path, tmp_path: Path) -> None:
+    other = write_values(tmp_path / "other", b"b" * 100, commits=3)
+    snapshot = Snapshot(old)
+    write_elsewhere(old, 1)
+    snapshot.check()
+    minute_ahead = old.stat().st_mtime_ns + 60 * 10**9
+    overwrite(old, other)
+    os.utime(old, ns=(minute_ahead, minute_ahead))
+    with pytest.raises(DatabaseChangedError, match="copied over it"):
+        snapshot.check()
+    snapshot.close()
+
+
+def write_elsewhere(data: Path, num_commits: int) -> None:
+    subprocess.run(
+        [sys.executable, "-c", _COMMIT, str(data.parent), str(num_commits)], check=True, timeout=60
+    )
+
+
+_COMMIT = """
+import lmdb, sys
+with lmdb.open(sys.argv[1], map_size=2**26) as environment:
+    for number in range(int(sys.argv[2])):
+        with environment.begin(write=True) as transaction:
+            transaction.put(b"new", b"%d" % number)
+"""
+
+
+def test_a_locked_snapshot_concludes_nothing_from_a_modification(old: Path) -> None:
+    """Its writers may take as long as they like over a transaction."""
+    snapshot = Snapshot(old, lock=True)
+    os.utime(old)
+    snapshot.check()
+    snapshot.close()
+
+
+def test_a_commit_under_way_is_waited_for(old: Path) -> None:
+    """It modifies the file some time before its number shows."""
+    snapshot = Snapshot(old)
+    looks: list[float] = []
+
+    def finish(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            write_elsewhere(old, 1)
+
+    os.utime(old)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefetch._snapshot.sleep", finish)
+        snapshot.check()
+    assert len(looks) == 3
+    snapshot.check()
+    snapshot.close()
+
+
+def test_a_snapshot_that_is_closed_waits_no_longer_for_a_commit(old: Path) -> None:
+    snapshot = Snapshot(old)
+    os.utime(old)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefetch._snapshot.sleep", lambda _: snapshot.close())
+        with pytest.raises(FeedClosedError):
+            snapshot.check()
+    snapshot.close()
+
+
 def test_growth_past_the_map_leaves_the_snapshot_readable(folder: Path) -> None:
     """LMDB maps no more than the file was, so a later snapshot cannot begin beside this one."""
     program = """
