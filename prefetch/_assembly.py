@@ -13,6 +13,8 @@ from prefetch._stager import RecordStager
 from prefetch._transform import RecordTransformer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from memory import Device
@@ -63,11 +65,15 @@ class Assembly:
     max_batches_held: int
     stall_warning_s: float | None
 
-    def record_filler(self) -> RecordFiller:
-        """Return what fills rows of slots from records, for one thread."""
+    def record_filler(self, go_on: Callable[[], object]) -> RecordFiller:
+        """Return what fills rows of slots from records, for one thread.
+
+        Args:
+            go_on: Called before each encoded record; what it raises ends the filling.
+        """
         if self.device_transform is None:
-            return RecordTransformer(self.transform)
-        return RecordStager(self.device_transform)
+            return RecordTransformer(self.transform, go_on=go_on)
+        return RecordStager(self.device_transform, go_on=go_on)
 
     def ring_memory(self, row_shape: tuple[int, ...]) -> RingMemory:
         """Return what the ring takes at its start.

@@ -184,9 +184,10 @@ class Feed:
     def close(self) -> None:
         """Stop and join the threads and close the database; idempotent, from any thread.
 
-        Waits for the parts of batches that are being read, interrupts every other wait, here and
-        in next(). Batches that the consumer holds stay valid. What has failed behind the last
-        batch taken, such as the device as it came back, no next() can raise: it is logged.
+        Waits for the records that are being decoded, one a thread, and for parts of batches of raw
+        ones; interrupts every other wait, here and in next(). Batches that the consumer holds stay
+        valid. What has failed behind the last batch taken, such as the device as it came back, no
+        next() can raise: it is logged.
         """
         self._prefetcher.close()
 

@@ -17,10 +17,10 @@ from prefetch._bad_records import BadRecord
 from prefetch._errors import RecordError, TooManyBadRecordsError
 from prefetch._faults import Fault
 from prefetch._mapped_records import MappedRecords
-from prefetch._transform import RecordTransformer
+from prefetch._transform import RecordTransformer, always
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
@@ -55,12 +55,15 @@ class Filler:
 
     Args:
         assembly: The source, the order and the transformation.
+        go_on: Called before each record that takes long, one to be decoded or looked up as a
+            substitute; what it raises ends the part.
     """
 
-    def __init__(self, assembly: Assembly) -> None:
+    def __init__(self, assembly: Assembly, *, go_on: Callable[[], object] = always) -> None:
         self._assembly = assembly
+        self._go_on = go_on
         self._source = assembly.source
-        self._transformer = assembly.record_filler()
+        self._transformer = assembly.record_filler(go_on)
         self._reader = assembly.source.reader()
         self._usual: tuple[int, tuple[int, ...]] | None = None
         self._allowed_shape: tuple[int, ...] | None = None
@@ -108,6 +111,7 @@ class Filler:
         bad: dict[int, BadRecord] = {}  # fill() meets them again; there they count
         substitutes = self._substitutes(planned, 0)
         while isinstance(found, _Suspect):
+            self._go_on()
             self._refuse(bad, found, planned)
             record = next(substitutes, None)
             if record is None:
@@ -216,10 +220,12 @@ class Filler:
         planned = _planned(slot)
         assert slot.indices is not None
         row = slice(position, position + 1)
+        self._go_on()
         self._refuse(bad, suspect, planned)
         for record in self._substitutes(planned, position):
             if record in bad:
                 continue
+            self._go_on()
             with self._fetched(np.array([record])) as records:
                 faults = self._write(slot, row, records, self._words(slot, position, record))
                 if not faults:

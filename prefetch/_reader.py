@@ -13,6 +13,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from prefetch._errors import FeedClosedError
 from prefetch._fill import Filler
 from prefetch._schedule import Opening
 from prefetch._whereabouts import located
@@ -66,7 +67,7 @@ class Reader(threading.Thread):
                     self._assembly.device.dedicate_thread()
                     stream = self._assembly.device.make_stream(self.name)
                     stack.callback(stream.close)
-                filler = Filler(self._assembly)
+                filler = Filler(self._assembly, go_on=self._go_on)
                 while (job := self._next_job(busy_s)) is not None:
                     began = self._clock()
                     self._work(job, filler, stream)
@@ -77,6 +78,17 @@ class Reader(threading.Thread):
         finally:
             self._doing = "ended"
             self._prefetcher.reader_ended()
+
+    def _go_on(self) -> None:
+        """Raise unless the batch at work is wanted: a feed that closes waits for one record only.
+
+        Raises:
+            FeedClosedError: It is not; nobody is told, since it is never served.
+        """
+        doing = self._doing
+        is_discarded = not isinstance(doing, str) and doing.slot.discarded
+        if is_discarded or self._prefetcher.closed:
+            raise FeedClosedError("nobody wants the batch any more")
 
     def _next_job(self, busy_s: float) -> Opening | Part | None:
         self._doing = "waiting for work"
@@ -123,6 +135,7 @@ class Reader(threading.Thread):
         parts: list[Part] = []
         opening: Opening | None = job
         while opening is not None:
+            self._doing = opening
             part = self._open(opening, filler)
             opening = None
             if part is not None:

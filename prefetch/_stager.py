@@ -19,10 +19,10 @@ import numpy as np
 
 from prefetch._faults import Fault, Reason
 from prefetch._mapped_records import MappedRecords, views
-from prefetch._transform import RecordTransformer, Transform
+from prefetch._transform import RecordTransformer, Transform, always
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,9 +35,12 @@ class RecordStager:
 
     Args:
         device_transform: What the device will do to them; shared with other threads.
+        go_on: As for `RecordTransformer`.
     """
 
-    def __init__(self, device_transform: DeviceTransform) -> None:
+    def __init__(
+        self, device_transform: DeviceTransform, *, go_on: Callable[[], object] = always
+    ) -> None:
         transform = device_transform.transform
         self._device_transform = device_transform
         self._transform = transform
@@ -55,9 +58,9 @@ class RecordStager:
             mirror=transform.mirror,
             modulo=transform.modulo,
         )
-        self._copying = RecordTransformer(as_stored)
-        self._cutting = RecordTransformer(cut)
-        self._finishing = RecordTransformer(transform)
+        self._copying = RecordTransformer(as_stored, go_on=go_on)
+        self._cutting = RecordTransformer(cut, go_on=go_on)
+        self._finishing = RecordTransformer(transform, go_on=go_on)
 
     def sample_shape(
         self, records: Sequence[memoryview] | MappedRecords

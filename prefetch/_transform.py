@@ -37,7 +37,7 @@ from prefetch._mapped_records import MappedRecords, fill_together, views
 from prefetch._reference import ENCODED, Outcome, Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("prefetch")
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint8))
+
+
+def always() -> None:
+    """Let a `RecordFiller` go on, whoever waits for it meanwhile."""
 
 
 class RawRemark:
@@ -234,13 +238,21 @@ class RecordTransformer:
     Args:
         transform: What to do; shared with other threads.
         kernels: Who does it; by default the C extension, or its NumPy twin where that is missing.
+        go_on: Called before each encoded record of a `fill`; what it raises ends that.
     """
 
-    def __init__(self, transform: Transform, *, kernels: Kernels | None = None) -> None:
+    def __init__(
+        self,
+        transform: Transform,
+        *,
+        kernels: Kernels | None = None,
+        go_on: Callable[[], object] = always,
+    ) -> None:
         if kernels is None:
             _kernel_choice.announce()
             kernels = _kernel_choice.kernels
         self._kernels = kernels
+        self._go_on = go_on
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._decoder = ImageDecoder(
@@ -335,6 +347,7 @@ class RecordTransformer:
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:
+                self._go_on()
                 # Parsed a second time for its bytes: decoding takes a hundred times as long.
                 encoded = _reference.image_bytes(parse_datum(values[position]))
                 fault = self._fill_encoded(encoded, words[position], data, position)

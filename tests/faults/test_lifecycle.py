@@ -16,14 +16,19 @@ import sys
 import textwrap
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import cv2
+import numpy as np
 import pytest
 
 import prefetch
 from memory._thread_start import ThreadStart
+from prefetch._decode import ImageDecoder
+from prefetch._fill import Filler
 from prefetch._schedule import Schedule
 from prefetch._slot import Slot
+from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -316,6 +321,132 @@ with prefetch.open(options) as feed:
         next(iterator).release()
 """
     assert _ends_by_ctrl_c(code, when="reading").count("Traceback") == 1
+
+
+class HeldDecoder:
+    """Holds the first image that is decoded until it is told to go on, and notes all of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.decoded: list[bytes] = []
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        real = ImageDecoder.decode
+
+        def decode(decoder: ImageDecoder, data: memoryview) -> Any:
+            self.decoded.append(bytes(data))
+            self.begun.set()
+            assert self.let_go.wait(DEADLINE_S)
+            return real(decoder, data)
+
+        monkeypatch.setattr(ImageDecoder, "decode", decode)
+
+
+def _jpeg(number: int) -> bytes:
+    """Return a picture whose header says its size: none is decoded before it is filled."""
+    _, jpeg = cv2.imencode(".jpg", np.full((8, 8, 3), 5 * number, np.uint8))
+    return jpeg.tobytes()
+
+
+@pytest.fixture
+def encoded(tmp_path: Path) -> Path:
+    """Forty pictures."""
+    records = [
+        (b"%08d" % number, Datum(encoded=True, data=_jpeg(number), label=number))
+        for number in range(40)
+    ]
+    return write_database(
+        tmp_path / "encoded", [(key, datum.SerializeToString()) for key, datum in records]
+    )
+
+
+def _when_stopping(feed: prefetch.Feed) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not feed.closed:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"device": "simulated", "transform": {"where": "device"}}],
+    ids=["host", "device"],
+)
+def test_closing_waits_for_one_picture_and_not_for_the_batch(
+    encoded: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    held = HeldDecoder(monkeypatch)
+    feed = prefetch.open({"source": encoded, "batch_size": 40, "threads": 1}, **options)
+    told: list[BaseException] = []
+
+    def loop() -> None:
+        try:
+            next(iter(feed))
+        except prefetch.PrefetchError as error:
+            told.append(error)
+
+    consumer = threading.Thread(target=loop)
+    consumer.start()
+    assert held.begun.wait(DEADLINE_S)
+    closer = threading.Thread(target=feed.close)
+    closer.start()
+    _when_stopping(feed)
+    held.let_go.set()
+    closer.join(DEADLINE_S)
+    consumer.join(DEADLINE_S)
+    assert held.decoded == [_jpeg(0)]
+    assert [type(error) for error in told] == [prefetch.FeedClosedError]
+    assert feed.stats().batches == 0
+
+
+def test_an_epoch_left_early_is_not_decoded_any_further(
+    encoded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is anything of what was cut short ever served."""
+    options = {"source": encoded, "batch_size": 10, "threads": 1, "prefetch": 1}
+    with prefetch.open(options) as feed:
+        first = iter(feed)
+        labels = [next(first).label.numpy().tolist()]
+        held = HeldDecoder(monkeypatch)
+        first_of_next = iter(feed)
+        waiter = threading.Thread(
+            target=lambda: labels.append(next(first_of_next).label.numpy().tolist())
+        )
+        labels.append(labels[0])
+        slot = None
+        while slot is None:  # the batch that is being read ahead of the loop
+            assert held.begun.wait(DEADLINE_S)
+            slot = next((s for s in feed._prefetcher._schedule._filling if s.num_parts), None)
+        waiter.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while not slot.discarded:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        held.let_go.set()
+        waiter.join(DEADLINE_S)
+        assert labels == [list(range(10))] * 3
+        # Of the batch that nobody wanted one, then those of the next epoch's first.
+        assert held.decoded[:11] == [_jpeg(number) for number in (10, *range(10))]
+
+
+def test_closing_does_not_wait_for_the_search_for_a_substitute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = list(fingerprinted_images(40))
+    bad = [(key, b"\xff" * 9) for key, _ in records[1:39]]
+    source = write_database(tmp_path / "bad", [records[0], *bad, records[39]])
+    feed = prefetch.open({"source": source, "batch_size": 2, "threads": 1, "on_bad_record": "skip"})
+    real, looks = Filler._refuse, 0
+
+    def refuse(*arguments: Any) -> None:
+        nonlocal looks
+        looks += 1
+        feed._prefetcher.request_stop()
+        real(*arguments)
+
+    monkeypatch.setattr(Filler, "_refuse", refuse)
+    with pytest.raises(prefetch.FeedClosedError):
+        next(iter(feed))
+    feed.close()
+    assert looks == 1
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
