@@ -384,7 +384,7 @@ class EpochsExhaustedError(PrefetchError, RuntimeError):
 
 
 class FeedClosedError(PrefetchError, RuntimeError):
-    """Raised when a closed feed is asked for batches."""
+    """Raised when a closed feed is asked for batches; says what closed it, if `close` did not."""
 
 
 class PrefetchWarning(UserWarning):

@@ -156,7 +156,7 @@ class Feed:
                 opened anew: give it None before, and a stream of the new device afterwards.
         """
         if self.closed:
-            raise FeedClosedError("the feed is closed; open another one and load the state there")
+            raise self._prefetcher.closed_error("open another one and load the state there")
         if state is None:
             raise StateError(("expected what state_dict() returned, found None",))
         prefetcher = self._start(state)
@@ -254,6 +254,10 @@ def _adopted(stream: object, prefetcher: Prefetcher) -> Stream | None:
     return None if stream is None else prefetcher.assembly.device.stream_from(stream)
 
 
+def _after(error: Exception) -> str:
+    return f" since next() raised {type(error).__name__}"
+
+
 class FeedIterator:
     """Serves one epoch of a feed, or its endless stream; made by ``iter(feed)``."""
 
@@ -285,6 +289,7 @@ class FeedIterator:
         except Exception as error:
             told = self._feed._told_rightly(error, prefetcher)  # noqa: SLF001
             if not isinstance(told, _HARMLESS):
+                prefetcher.request_stop(_after(told))
                 prefetcher.close()
             if told is error:
                 raise
@@ -318,7 +323,7 @@ class AsyncFeedIterator:
         except Exception as error:
             told = self._feed._told_rightly(error, prefetcher)  # noqa: SLF001
             if not isinstance(told, _HARMLESS):
-                prefetcher.request_stop()
+                prefetcher.request_stop(_after(told))
                 await prefetcher.join_async()
             if told is error:
                 raise

@@ -113,6 +113,7 @@ class Prefetcher:
         self._reader_start = ThreadStart(())
         self._num_running = 0
         self._stopping = False
+        self._why_closed = ""
         self._cleaned_up = False
         self._failure: BaseException | None = None
         self._told_of_failure = False
@@ -412,7 +413,7 @@ class Prefetcher:
     def _poll(self, claim: Claim, taken: Taken) -> Slot | None:
         """Take the claim's next slot, None if it is not ready; with the lock, never waits."""
         if self._stopping and not claim.ended:
-            raise FeedClosedError("the feed is closed; open another one")
+            raise self.closed_error("open another one")
         self._delivery.claim(claim)
         self._collect()
         try:
@@ -496,6 +497,7 @@ class Prefetcher:
             else:
                 self._start_on(loop)
         except BaseException as error:
+            self.request_stop(f" since {type(error).__name__} came while its readers started")
             self.close()
             number, threads = self._reader_start.num_started, self.assembly.num_threads
             if isinstance(error, RuntimeError) and number < threads:
@@ -531,11 +533,16 @@ class Prefetcher:
             timer.cancel()
             raise
 
-    def request_stop(self) -> None:
+    def request_stop(self, why: str = "") -> None:
         """Make every reader end, without waiting for it and without a lock; idempotent.
 
         Safe in a finalizer. The last reader to end gives back what all shared.
+
+        Args:
+            why: What to say of it to whoever asks for a batch later, if this is what closes it.
         """
+        if not self._stopping:
+            self._why_closed = why
         self._stopping = True
         self._wake_all()
 
@@ -579,6 +586,10 @@ class Prefetcher:
     def closed(self) -> bool:
         """Whether the prefetcher has been told to stop."""
         return self._stopping
+
+    def closed_error(self, cure: str) -> FeedClosedError:
+        """Return the error for what a closed feed is asked for: it says why it is closed."""
+        return FeedClosedError(f"the feed is closed{self._why_closed}; {cure}")
 
     def _clean_up(self) -> None:
         """Give back what the readers shared, once, after the last of them has ended."""

@@ -6,6 +6,7 @@ What can only be seen from outside runs in a process of its own, with a deadline
 from __future__ import annotations
 
 import ast
+import asyncio
 import copy
 import gc
 import os
@@ -654,6 +655,27 @@ def test_a_feed_refuses_to_be_copied_and_lives_on(
         assert next(iterator).number == 1
 
 
+@pytest.mark.parametrize("kind", ["for", "async for"])
+def test_what_has_closed_a_feed_is_said_to_whoever_asks_it_later(tmp_path: Path, kind: str) -> None:
+    bad = write_database(tmp_path / "bad", [(b"key", b"\xff" * 9)])
+    with prefetch.open({"source": bad}) as feed:
+        with pytest.raises(prefetch.RecordError):
+            next(iter(feed)) if kind == "for" else asyncio.run(_anext(feed))
+        why = "the feed is closed since next\\(\\) raised RecordError; open another"
+        with pytest.raises(prefetch.FeedClosedError, match=why):
+            next(iter(feed))
+        with pytest.raises(prefetch.FeedClosedError, match=why):
+            feed.load_state_dict(feed.state_dict())
+    feed = prefetch.open({"source": bad})
+    feed.close()
+    with pytest.raises(prefetch.FeedClosedError, match="the feed is closed; open another one"):
+        next(iter(feed))
+
+
+async def _anext(feed: prefetch.Feed) -> object:
+    return await anext(aiter(feed))
+
+
 @pytest.mark.parametrize("starts_before", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 def test_ctrl_c_while_the_readers_start_leaves_none_behind(
@@ -679,6 +701,10 @@ def test_ctrl_c_while_the_readers_start_leaves_none_behind(
             next(iter(feed))
     assert feed.closed
     assert _threads() == []
+    with pytest.raises(
+        prefetch.FeedClosedError, match="closed since KeyboardInterrupt came while its readers"
+    ):
+        next(iter(feed))
     with prefetch.open({"source": source, "threads": 3}, device=device) as other:
         assert sum(len(batch) for batch in other) == 200
 
