@@ -349,7 +349,8 @@ class ThreadStartError(PrefetchError, RuntimeError):
         self.reason = reason
         self.number = number
         self.threads = threads
-        fewer = f"set threads below {threads}, or " if threads > 1 else ""
+        # Where not even the first was given, with fewer of them it would not be either.
+        fewer = f"set threads to {number}, or " if number > 0 else ""
         super().__init__(
             f"thread ringfeed-reader-{number} cannot be started, {number + 1} of {threads}: "
             f"{reason}; {fewer}{ALLOW_MORE}"

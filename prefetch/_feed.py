@@ -6,6 +6,7 @@ iterators hold the feed, so that ``for batch in prefetch.open(...)`` keeps it.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -297,11 +298,15 @@ class FeedIterator:
 
 
 class AsyncFeedIterator:
-    """Serves one epoch of a feed without blocking the event loop; made by ``aiter(feed)``."""
+    """Serves one epoch of a feed without blocking the event loop; made by ``aiter(feed)``.
+
+    Several tasks of an event loop may wait at it: they get the batches in the order they asked.
+    """
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._claim = Claim()
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -316,7 +321,8 @@ class AsyncFeedIterator:
         """
         prefetcher = self._feed._prefetcher  # noqa: SLF001 - the feed's own iterator
         try:
-            return await prefetcher.take_async(self._claim)
+            async with self._turn():
+                return await prefetcher.take_async(self._claim)
         except EndOfEpoch:
             self._feed._note_end()  # noqa: SLF001
             raise StopAsyncIteration from None
@@ -328,3 +334,14 @@ class AsyncFeedIterator:
             if told is error:
                 raise
             raise told from None
+
+    def _turn(self) -> asyncio.Lock:
+        """Return what lets one task after the other wait, in their order: asyncio's lock is fair.
+
+        A lock belongs to an event loop, and the iterator may be used on one after another.
+        """
+        loop = asyncio.get_running_loop()
+        turns = self._turns
+        if turns is None or turns[0] is not loop:
+            self._turns = turns = loop, asyncio.Lock()
+        return turns[1]

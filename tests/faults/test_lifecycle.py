@@ -189,10 +189,25 @@ def test_a_thread_that_cannot_start_is_an_error_and_not_a_hang(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     feed = prefetch.open({"source": source, "threads": 4})
-    with pytest.raises(RuntimeError, match="can't start"):
+    with pytest.raises(
+        RuntimeError, match=r"can't start.*; set threads to 2, or allow the process"
+    ):
         next(iter(feed))
     assert feed.closed
     assert _threads() == []
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_where_not_even_one_thread_starts_fewer_are_not_advised(
+    source: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    feed = prefetch.open({"source": source, "threads": threads})
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(prefetch.ThreadStartError, match="new thread; allow the process more"):
+        next(iter(feed))
 
 
 def test_a_limit_of_address_space_that_allows_no_more_threads_is_told_with_the_cure(
@@ -223,7 +238,8 @@ def test_a_limit_of_address_space_that_allows_no_more_threads_is_told_with_the_c
     )
     error, facts, total = printed.splitlines()
     assert "cannot be started" in error
-    assert "set threads below 64, or allow the process more threads (ulimit -u)" in error
+    number = int(error.partition("ringfeed-reader-")[2].split()[0])
+    assert f"set threads to {number}, or allow the process more threads (ulimit -u)" in error
     assert (facts, total) == ("True 64 True", "200")
 
 

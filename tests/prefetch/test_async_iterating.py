@@ -110,6 +110,53 @@ async def test_several_tasks_share_one_iterator_without_losing_a_batch(source: P
         assert sorted(seen) == list(range(10))
 
 
+async def test_tasks_that_wait_at_one_iterator_are_served_in_the_order_they_asked(
+    source: Path,
+) -> None:
+    with prefetch.open({"source": source, "batch_size": 1, "max_batches_held": 32}) as feed:
+        for _ in range(5):
+            iterator = aiter(feed)
+            batches = await asyncio.gather(*(anext(iterator) for _ in range(10)))
+            assert [batch.number for batch in batches] == list(range(10))
+            del batches
+
+
+async def test_a_task_that_is_cancelled_in_its_turn_makes_room_for_those_behind_it(
+    source: Path,
+) -> None:
+    with prefetch.open({"source": source, "batch_size": 1, "max_batches_held": 32}) as feed:
+        iterator = aiter(feed)
+        waits = [asyncio.ensure_future(anext(iterator)) for _ in range(5)]
+        await asyncio.sleep(0)
+        waits[0].cancel()
+        waits[2].cancel()
+        batches = await asyncio.gather(*waits, return_exceptions=True)
+        served = [batch.number for batch in batches if isinstance(batch, prefetch.Batch)]
+        assert served == [0, 1, 2]
+
+
+async def test_every_task_behind_the_last_batch_is_told_of_the_end(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 4}) as feed:
+        iterator = aiter(feed)
+        ends = await asyncio.gather(*(anext(iterator, None) for _ in range(6)))
+        assert [None if batch is None else batch.number for batch in ends] == [
+            *(0, 1, 2),
+            *(None, None, None),
+        ]
+
+
+def test_an_iterator_may_be_waited_at_on_one_event_loop_after_another(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 1, "max_batches_held": 32}) as feed:
+        iterator = aiter(feed)
+
+        async def take(num: int) -> list[int]:
+            batches = await asyncio.gather(*(anext(iterator) for _ in range(num)))
+            return [batch.number for batch in batches]
+
+        assert asyncio.run(take(3)) == [0, 1, 2]
+        assert asyncio.run(take(3)) == [3, 4, 5]
+
+
 async def test_closing_wakes_a_waiting_task(source: Path) -> None:
     feed = prefetch.open({"source": source, "batch_size": 2, "prefetch": 1, "max_batches_held": 2})
     iterator = aiter(feed)
