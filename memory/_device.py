@@ -42,6 +42,7 @@ from memory._errors import (
     BufferMismatchError,
     DeviceOptionError,
     DeviceUnavailableError,
+    SyncedMemoryError,
     UnknownDeviceError,
 )
 
@@ -58,6 +59,7 @@ _logger = logging.getLogger("memory")
 _VALID_SPECS = ("auto", "cpu", "simulated", "cuda", "cuda:N")
 # Words people use for a device; difflib alone takes "gpu" for "cpu".
 _OTHER_NAMES = {"gpu": "cuda", "host": "cpu", "fake": "simulated", "sim": "simulated"}
+_ALLOW_FILES = "close what the process has open, or allow it more open files (ulimit -n)"
 _CUDA_SPEC = re.compile(r"cuda(?::([0-9]+))?")
 
 
@@ -572,6 +574,19 @@ def open_device(spec: str | Device = "auto", **options: Any) -> Device:
         DeviceUnavailableError: If it cannot be used here, with the reason and what to do.
         DeviceOptionError: If it does not take such an option.
     """
+    try:
+        return _open(spec, options)
+    except OSError as error:
+        # A module or a library could not be loaded. For auto it is no sign of a missing GPU.
+        if isinstance(error, SyncedMemoryError):
+            raise
+        where = f" at {error.filename}" if error.filename else ""
+        raise DeviceUnavailableError(
+            str(spec), reason=f"{error.strerror or error}{where}", cure=_ALLOW_FILES
+        ) from error
+
+
+def _open(spec: str | Device, options: Mapping[str, Any]) -> Device:
     if not isinstance(spec, str):
         if not isinstance(spec, Device):
             raise UnknownDeviceError(spec, valid=_VALID_SPECS)

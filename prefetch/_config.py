@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from prefetch._config_faults import (
     closest_key,
     in_file_order,
+    is_folder,
     is_within,
     refusing_no_file,
     shown,
@@ -39,18 +40,17 @@ def load_config(
     Raises:
         ConfigError: Something is wrong; it lists everything that is, in the order of the file.
         ConfigNotFoundError: The file is not there.
-        OSError: The file cannot be read.
     """
     lines: Mapping[str, int] = {}
     faults: list[ConfigFault] = []
+    name = origin_name(origin)
     if isinstance(origin, FeedConfig):
         if not overrides:
             return origin
-        name, options = "FeedConfig", plain(origin)
+        options = plain(origin)
     elif isinstance(origin, Mapping):
-        name, options = "mapping", plain(origin)
+        options = plain(origin)
     else:
-        name = _name_of_file(origin)
         document = _read_file(Path(name))
         options, lines, faults = document.values, document.lines, list(document.faults)
     given = plain(overrides)
@@ -83,9 +83,16 @@ def _name_of_file(origin: object) -> str:
     raise ConfigError("configuration", (ConfigFault("", message),))
 
 
+def origin_name(origin: object) -> str:
+    """Return what errors call a configuration: its file, or a word where there is none."""
+    if isinstance(origin, FeedConfig):
+        return "FeedConfig"
+    return "mapping" if isinstance(origin, Mapping) else _name_of_file(origin)
+
+
 def _read_file(path: Path) -> YamlDocument:
     """Read a YAML file, its relative paths made absolute against its folder."""
-    if "\0" not in str(path) and path.is_dir():
+    if is_folder(path):
         message = "expected a YAML file, found a folder; a database is given as the option source"
         raise ConfigError(str(path), (ConfigFault("", message),))
     if path.suffix == ".prototxt":

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from prefetch._errors import ConfigError, ConfigFault, ConfigNotFoundError
+from prefetch._errors import ConfigError, ConfigFault, ConfigNotFoundError, PrefetchError
+from prefetch._refusals import told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,15 +41,15 @@ _SPELLINGS_OF_BOOLEANS = frozenset({"true", "false", "on", "off", "yes", "no", "
 
 @contextmanager
 def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
-    """Turn the absence of the file that a block reads into an error that says what to do.
+    """Turn what keeps a block from reading its file into an error that says what to do.
 
     Raises:
         ConfigNotFoundError: The file is not there.
-        ConfigError: It is a folder.
+        ConfigError: It is a folder, or cannot be read.
     """
     name = str(path)
     message = f"there is no such file; {cure}"
-    if "\0" not in name and path.is_dir():
+    if is_folder(path):
         raise ConfigError(name, (ConfigFault("", f"expected a file, found a folder; {cure}"),))
     if "\0" in name:
         message = f"no path holds a NUL character; {cure}"
@@ -57,6 +58,23 @@ def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigNotFoundError(name, (ConfigFault("", message),)) from None
+    except OSError as error:
+        if isinstance(error, PrefetchError):
+            raise
+        raise ConfigError(name, (ConfigFault("", f"cannot be read: {told(error)}"),)) from error
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a folder is at a path where a file is expected.
+
+    Raises:
+        ConfigError: The path cannot be looked at.
+    """
+    name = str(path)
+    try:
+        return "\0" not in name and path.is_dir()
+    except OSError as error:
+        raise ConfigError(name, (ConfigFault("", f"cannot be read: {told(error)}"),)) from error
 
 
 def dotted(path: Iterable[str | int]) -> str:
@@ -93,7 +111,12 @@ def shown(value: object) -> str:
         return f"{str(value).lower()} (a boolean)"
     if isinstance(value, int | float):
         return _shortened(str(value))
-    kinds = ((str, "text"), (Mapping, "a mapping"), (Sequence, "a list"))
+    kinds = (
+        (str, "text"),
+        (bytes | bytearray, "bytes"),
+        (Mapping, "a mapping"),
+        (Sequence, "a list"),
+    )
     kind = next((name for base, name in kinds if isinstance(value, base)), None)
     plain = list(value) if kind == "a list" and isinstance(value, Sequence) else value
     return f"{_shortened(repr(plain))} ({kind or f'an object of type {type(value).__name__}'})"

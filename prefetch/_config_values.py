@@ -57,7 +57,8 @@ def _path(value: object) -> Path:
             raise ValueError(f"no path holds half a character (a surrogate), found {name!a}")
         if isinstance(name, str) and name:
             return absolute(name, Path.cwd())
-    raise ValueError(f"expected the path of a file or folder, found {shown(value)}")
+    cure = "; give it as text, as os.fsdecode does" if isinstance(value, bytes) else ""
+    raise ValueError(f"expected the path of a file or folder, found {shown(value)}{cure}")
 
 
 def _is_encodable(name: str) -> bool:

@@ -24,6 +24,7 @@ from prefetch._errors import (
     SourceError,
     UnsupportedSourceError,
 )
+from prefetch._refusals import told
 
 _PAGE_HEADER_BYTES: Final = 16
 _META_FLAG: Final = 0x08
@@ -112,11 +113,11 @@ class DatabaseFile:
             self._file = FileIO(self.data_path)
             self._descriptor = self._file.fileno()
         except OSError as error:
-            raise SourceError(self.path, f"cannot be read: {error.strerror}") from error
+            raise SourceError(self.path, f"cannot be read: {told(error)}") from error
         try:
             status = os.fstat(self._descriptor)
             self.identity = (status.st_dev, status.st_ino)
-            _recognise(self.path, os.pread(self._descriptor, 512, 0))
+            _recognise(self.path, self.read(512, 0))
             self.check_size(self.newest())
         except BaseException:
             self.close()
@@ -159,7 +160,7 @@ class DatabaseFile:
         try:
             return os.pread(self._descriptor, num_bytes, offset)
         except OSError as error:
-            raise SourceError(self.path, f"cannot be read: {error.strerror}") from error
+            raise SourceError(self.path, f"cannot be read: {told(error)}") from error
 
     def read_all(self, num_bytes: int, offset: int, meta: Meta) -> bytes:
         """Return a part of a state's pages, all of it.
@@ -270,7 +271,7 @@ def _data_path(path: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         raise DatabaseNotFoundError(path, f"there is nothing here; {_nearest(path)}") from None
     except OSError as error:
-        raise SourceError(path, f"cannot be read: {error.strerror}") from error
+        raise SourceError(path, f"cannot be read: {told(error)}") from error
     if names is not None:
         return _data_path_in(path, names)
     if not stat.S_ISREG(mode):

@@ -38,7 +38,8 @@ from dataclasses import dataclass
 
 from memory._thread_start import ALLOW_MORE
 from prefetch._counted import counted
-from prefetch._shown import shown_key
+from prefetch._refusals import cure_in
+from prefetch._shown import shown_key, shown_path
 
 
 class PrefetchError(Exception):
@@ -78,7 +79,7 @@ class ConfigError(PrefetchError, ValueError):
         self.faults = faults
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         lines = "".join(f"\n  {fault}" for fault in faults)
-        super().__init__(f"{origin}: {count} in the configuration{lines}")
+        super().__init__(f"{shown_path(origin)}: {count} in the configuration{lines}")
 
 
 class ConfigNotFoundError(ConfigError, FileNotFoundError):
@@ -86,7 +87,7 @@ class ConfigNotFoundError(ConfigError, FileNotFoundError):
 
     def __init__(self, origin: str, faults: tuple[ConfigFault, ...]) -> None:
         super().__init__(origin, faults)
-        self.args = (f"{origin}: {'; '.join(map(str, faults))}",)
+        self.args = (f"{shown_path(origin)}: {'; '.join(map(str, faults))}",)
 
 
 class SourceError(PrefetchError):
@@ -98,7 +99,7 @@ class SourceError(PrefetchError):
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
-        super().__init__(f"{path}: {message}")
+        super().__init__(f"{shown_path(path)}: {message}")
 
 
 class DatabaseNotFoundError(SourceError, FileNotFoundError):
@@ -247,9 +248,10 @@ class QuarantineError(PrefetchError, OSError):
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
         self.reason = reason
+        cure = cure_in(reason) or "free some space, name another folder as quarantine"
         super().__init__(
-            f"{path}: a bad record cannot be written there: {reason}; free some space, name "
-            f"another folder as quarantine, or use on_bad_record: skip"
+            f"{shown_path(path)}: a bad record cannot be written there: {reason}; {cure}, or use "
+            f"on_bad_record: skip"
         )
 
 

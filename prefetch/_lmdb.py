@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from prefetch._errors import CorruptDatabaseError, DatabaseInUseError, SourceError
+from prefetch._refusals import told_text
 
 if TYPE_CHECKING:
     from prefetch._database_file import DatabaseFile
@@ -148,7 +149,7 @@ def source_error(path: str, error: lmdb.Error) -> SourceError:
         )
     if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
         return CorruptDatabaseError(path, f"is damaged, says LMDB: {error}")
-    return SourceError(path, f"LMDB cannot read it: {error}")
+    return SourceError(path, f"LMDB cannot read it: {told_text(str(error))}")
 
 
 def unlockable(path: str, locked_path: str) -> SourceError:

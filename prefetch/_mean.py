@@ -9,6 +9,7 @@ import numpy as np
 
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._input_file import open_regular, read_regular
+from prefetch._refusals import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ def load_mean(path: Path) -> NDArray[np.float32]:
     try:
         values = _load_npy(path) if path.suffix == ".npy" else _load_blob(path)
     except OSError as error:
-        _refuse(path, f"the mean file cannot be read: {error.strerror or error}")
+        _refuse(path, f"the mean file cannot be read: {told(error)}")
     shape = values.shape[1:] if values.ndim == 4 and values.shape[0] == 1 else values.shape
     if len(shape) != 3 or 0 in shape:
         _refuse(

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +16,14 @@ from prefetch import _kernel_choice
 from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
 from prefetch._bad_records import BadRecords
-from prefetch._errors import ConfigError, ConfigFault, StateError
+from prefetch._errors import ConfigError, ConfigFault, SourceError, StateError
 from prefetch._faults import Fault
 from prefetch._feed import Feed
 from prefetch._mean import load_mean
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
 from prefetch._quarantine import Quarantine
+from prefetch._refusals import told, told_limit
 from prefetch._source import RecordSource
 from prefetch._stager import RecordStager
 from prefetch._state import Identity, Position
@@ -31,7 +32,7 @@ from prefetch._where import device_transform, first_kind
 from prefetch._whereabouts import locating
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from prefetch._augment import Augmentation
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("prefetch")
 
+# Options that are compared with the records and the device, after the rest of the configuration.
+_FOUND_AT_OPENING = ("source", "shard", "quarantine", "transform")
 _RAW_THREADS = 2  # one nearly saturates memory; a second hides its hand-offs
 # In smaller batches two readers mostly wait for each other's Python: of 256 times 1x28x28, 0.8 MB,
 # one reads 1.5 times as many as two; of 3x32x32 cropped to 28, 2.4 MB, about as many.
@@ -79,9 +82,11 @@ def open(  # noqa: A001 - reads as prefetch.open
         ...         print(next(iter(feed)).data.shape)
         (10, 3, 6, 6)
     """
-    from prefetch._config import load_config  # noqa: PLC0415 - pydantic is slow to import
+    with _naming_limits(config):
+        from prefetch._config import load_config, origin_name  # noqa: PLC0415 - pydantic is slow
 
-    return _assemble(load_config(config, **overrides))
+        loaded = load_config(config, **overrides)
+    return _assemble(loaded, origin_name(config))
 
 
 def open_prototxt(
@@ -125,31 +130,60 @@ def open_prototxt(
         UnsupportedSourceError: The layer or its backend is of a kind that is not read here.
         SourceError: There is no usable database at the source.
     """
-    from prefetch._prototxt import read_data_layer  # noqa: PLC0415 - see open
+    with _naming_limits(path):
+        from prefetch._prototxt import read_data_layer  # noqa: PLC0415 - see open
 
-    found = read_data_layer(
-        path,
-        phase=phase,
-        layer=layer,
-        stages=stages,
-        root=root,
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
-        prefetch=prefetch,
-        threads=threads,
-        device=device,
-    )
-    return _assemble(found.config)
-
-
-def _assemble(config: FeedConfig) -> Feed:
-    return Feed(config, lambda state: _prefetcher(config, state))
+        found = read_data_layer(
+            path,
+            phase=phase,
+            layer=layer,
+            stages=stages,
+            root=root,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            prefetch=prefetch,
+            threads=threads,
+            device=device,
+        )
+    return _assemble(found.config, os.fspath(path))
 
 
-def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
+def _assemble(config: FeedConfig, origin: str) -> Feed:
+    return Feed(config, lambda state: _prefetcher(config, origin, state))
+
+
+@contextmanager
+def _naming_limits(config: object) -> Iterator[None]:
+    """Have a block that reads a configuration say so where the process may open no more files."""
+    try:
+        yield
+    except (OSError, ImportError) as error:
+        limit = told_limit(error)
+        if limit is None:
+            raise
+        name = os.fsdecode(config) if isinstance(config, str | os.PathLike) else "configuration"
+        raise SourceError(name, f"cannot be read: {limit}") from error
+
+
+@contextmanager
+def _naming_origin(origin: str) -> Iterator[None]:
+    """Have the faults that show at opening name the configuration, as those before do.
+
+    Raises:
+        ConfigError: There are some.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if error.origin not in _FOUND_AT_OPENING:
+            raise
+        raise ConfigError(origin, error.faults) from error.__cause__
+
+
+def _prefetcher(config: FeedConfig, origin: str, state: Mapping[str, Any] | None) -> Prefetcher:
     """Open what a configuration names, at the start or where a saved state goes on."""
-    with locating(str(config.source[0]), "open"), ExitStack() as undo:
+    with _naming_origin(origin), locating(str(config.source[0]), "open"), ExitStack() as undo:
         subset = None if config.subset is None else (config.subset.start, config.subset.stop)
         source = RecordSource.open(config.source, subset=subset, lock=config.lock)
         undo.callback(source.close)
@@ -172,7 +206,7 @@ def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetch
             first_epoch=position.epoch,
             first_served=position.served,
         )
-        if order.last_batch == "wrap" and order.num_batches == 0:
+        if order.last_batch == "wrap" and order.samples_per_epoch == 0:
             raise ConfigError("shard", (_no_share(order),))
         owns_device = isinstance(config.device, str)
         device = open_device(config.device)
@@ -226,7 +260,12 @@ def _no_share(order: Order) -> ConfigFault:
 def _quarantine(path: Path | None, source: RecordSource) -> Quarantine | None:
     if path is None:
         return None
-    if path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:
+        reason = f"cannot be looked at: {told(error)}"
+        raise ConfigError("quarantine", (ConfigFault("quarantine", reason),)) from error
+    if is_file:
         reason = f"expected a folder for an LMDB of its own, found the file {path}"
     elif source.is_at(path):
         reason = f"{path} is the source itself; name another folder, which will be made"

@@ -7,6 +7,11 @@ such as ``\t``; letters of all scripts stay.
 from __future__ import annotations
 
 import os
+from typing import Final
+
+# Linux opens nothing of more.
+_LONGEST_PATH: Final = 4096
+_LONGEST_SHOWN: Final = 80
 
 
 def shown_key(key: bytes) -> str:
@@ -22,6 +27,13 @@ def shown_key(key: bytes) -> str:
 def shown_name(name: str | os.PathLike[str]) -> str:
     """Return a file's name as text; bytes that are no UTF-8 may be as `os.fsdecode` has them."""
     return shown_key(os.fsencode(name))
+
+
+def shown_path(path: str) -> str:
+    """Return a path as it stands in an error; of one too long for any file, how it begins."""
+    if len(path) <= _LONGEST_PATH:
+        return path
+    return f"{path[:_LONGEST_SHOWN]}... ({len(path)} characters)"
 
 
 def shown_message(message: str) -> str:

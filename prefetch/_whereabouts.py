@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from memory import SyncedMemoryError
-from prefetch._errors import OutOfMemoryError, PrefetchError
+from prefetch._errors import OutOfMemoryError, PrefetchError, SourceError
+from prefetch._refusals import told_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,8 @@ def located(
         planned: The batch it was for; None for none.
 
     Returns:
-        A bare MemoryError in words, by `OutOfMemoryError`; else the error itself, with a note
-        unless it is one of this package's.
+        A bare MemoryError in words, by `OutOfMemoryError`; a `SourceError` where the process may
+        open no more files; else the error itself, with a note unless it is one of this package's.
     """
     if isinstance(error, PrefetchError):
         return error
@@ -43,6 +44,11 @@ def located(
             )
             told.__cause__ = error
             return told
+        limit = told_limit(error)
+        if limit is not None:
+            refused = SourceError(database, f"stage {stage}: {limit}")
+            refused.__cause__ = error
+            return refused
         in_batch = "" if batch is None else f"epoch {epoch}, batch {batch}, "
         error.add_note(f"{database}: {in_batch}stage {stage}")
     except MemoryError:  # not even for that; the error as it is says more than this one
@@ -52,9 +58,11 @@ def located(
 
 @contextmanager
 def locating(database: str, stage: str) -> Iterator[None]:
-    """Have a block that finds no memory say where it happened; see `located`."""
+    """Have a block that meets a limit of the process say where it happened; see `located`."""
     try:
         yield
-    except MemoryError as error:
+    except (MemoryError, OSError, ImportError) as error:
+        if not isinstance(error, MemoryError) and told_limit(error) is None:
+            raise
         # In no variable here: its traceback would keep itself alive.
         raise located(error, database=database, stage=stage)  # noqa: B904 - it has its cause

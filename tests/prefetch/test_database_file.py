@@ -265,4 +265,6 @@ def test_a_file_that_may_not_be_read_is_refused(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("prefetch._database_file.FileIO", denied)
         error = refusal(folder)
-    assert str(error) == f"{folder}: cannot be read: Permission denied"
+    assert str(error).startswith(
+        f"{folder}: cannot be read: Permission denied; have reading it permitted to this user"
+    )
