@@ -175,6 +175,54 @@ def test_a_writer_that_commits_while_a_part_is_read_spoils_that_part(
         feed.close()
 
 
+@pytest.mark.parametrize("num_taken", [0, 1], ids=["before-the-first-batch", "after-it"])
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("shuffle", [False, True], ids=["walked", "indexed"])
+@pytest.mark.parametrize("owner", ["feed", "program", "one-of-two"])
+def test_a_copy_over_the_file_is_an_error_and_its_bytes_reach_nobody(
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    num_taken: int,
+    threads: int,
+    owner: str,
+    *,
+    shuffle: bool,
+) -> None:
+    """It has the same size, the same keys and the same last commit."""
+    monkeypatch.setattr("prefetch._snapshot._COMMIT_S", 0.05)
+    keys = [key for key, _ in fingerprinted_images(NUM_RECORDS, SHAPE)]
+    values = [value for _, value in fingerprinted_images(2 * NUM_RECORDS, SHAPE)][NUM_RECORDS:]
+    other = write_database(tmp_path / "other", list(zip(keys, values, strict=True)))
+    data = source / "data.mdb"
+    assert data.stat().st_size == (other / "data.mdb").stat().st_size
+    os.utime(data, ns=(0, 0))  # as of a database that was written a while ago
+    options = _options(source, shuffle=shuffle, threads=threads, epochs=2)
+    environment = lmdb.open(str(source), readonly=True, lock=False) if owner == "program" else None
+    if environment is not None:
+        options["source"] = environment
+    elif owner == "one-of-two":
+        beside = write_database(tmp_path / "beside", fingerprinted_images(1, SHAPE))
+        options["source"] = [source, beside]
+    with prefetch.open(options) as feed:
+        loop = iter(feed)
+        for _ in range(num_taken):
+            _check_values(next(loop))
+        with data.open("r+b") as file:
+            file.write((other / "data.mdb").read_bytes())
+        with pytest.raises(prefetch.DatabaseChangedError, match="copied over it"):  # noqa: PT012
+            while True:
+                _check_values(next(loop))
+        assert feed.closed
+    if environment is not None:
+        environment.close()
+
+
+def _check_values(batch: prefetch.Batch) -> None:
+    """As `_check`, where a second database begins with its record 0 behind the first one's."""
+    assert (batch.data.numpy().T == batch.indices % NUM_RECORDS).all()
+
+
 @pytest.mark.parametrize("on_bad_record", ["raise", "skip", "quarantine"])
 def test_a_record_that_a_writer_may_have_made_bad_is_no_bad_record(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_bad_record: str
