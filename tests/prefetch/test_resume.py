@@ -317,6 +317,13 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
     }
 
 
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -325,6 +332,25 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
         lambda state: state | {"served": -1},
         lambda state: state | {"served": 10**9},
         lambda state: state | {"epoch": "1"},
+        lambda state: state | {"epoch": 2**70},
+        lambda state: state | {"seed": 2**70},
+        lambda state: state | {"seed": 4},
+        lambda state: state | {"world_size": 10**5000},
+        lambda state: state | {"format": np.ones(2)},
+        lambda state: state | {"format": 10**5000},
+        lambda state: state | {1: 2},
+        lambda state: state | {"format": _nested(100_000)},
+        lambda state: state | {"seed": _nested(100_000)},
+        lambda state: state | {"config": state["config"] | {"seed": _nested(100_000)}},
+        lambda state: (
+            state | {"config": state["config"] | {"transform.mean_value": _nested(100_000)}}
+        ),
+        lambda state: state | {"config": state["config"] | {"phase": np.ones(2)}},
+        lambda state: state | {"config": state["config"] | {"shuffle": 0}},
+        lambda state: state | {"config": state["config"] | {"seed": np.int64(3)}},
+        lambda state: state | {"config": state["config"] | {1: 2}},
+        lambda state: state | {"dataset": state["dataset"] | {"records": 10**5000}},
+        lambda state: state | {"rng": {"generator": [1] * 625, "position": 10**10}},
         lambda state: state | {"rng": 5},
         lambda state: state | {"dataset": None},
         lambda _: [],
@@ -337,6 +363,16 @@ def test_a_damaged_state_is_refused(source: Path, damage: Any, rng: str) -> None
         with pytest.raises(prefetch.StateError):
             feed.load_state_dict(damage(state))
         assert len(next(iter(feed))) == 4
+
+
+def test_an_epoch_past_the_last_is_refused(source: Path) -> None:
+    with prefetch.open(_options(source, epochs=2)) as feed:
+        state = feed.state_dict()
+        with pytest.raises(prefetch.StateError, match="epoch is 3, no integer from 0 to 2"):
+            feed.load_state_dict(state | {"epoch": 3})
+        feed.load_state_dict(state | {"epoch": 2})
+        with pytest.raises(prefetch.EpochsExhaustedError):
+            next(iter(feed))
 
 
 def test_caffes_stream_is_refused_for_another_world_size(source: Path) -> None:
