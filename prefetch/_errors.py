@@ -232,15 +232,16 @@ class QuarantineError(PrefetchError, OSError):
 
     Attributes:
         path: Absolute path of that database.
-        reason: What the system said.
+        reason: What is in the way, such as what the system said.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, *, cure: str | None = None) -> None:
         self.path = path
-        self.reason = reason
+        self.reason = reason.rstrip(".")
+        first = "" if cure is None else f"{cure}, "
         super().__init__(
-            f"{path}: a bad record cannot be written there: {reason}; free some space, name "
-            f"another folder as quarantine, or use on_bad_record: skip"
+            f"{path}: a bad record cannot be written there: {self.reason}; {first}"
+            f"name another folder as quarantine, or use on_bad_record: skip"
         )
 
 
@@ -337,13 +338,13 @@ class ThreadStartError(PrefetchError, RuntimeError):
     """
 
     def __init__(self, reason: str, *, number: int, threads: int) -> None:
-        self.reason = reason
+        self.reason = reason.rstrip(".")
         self.number = number
         self.threads = threads
         fewer = f"set threads below {threads}, or " if threads > 1 else ""
         super().__init__(
             f"thread ringfeed-reader-{number} cannot be started, {number + 1} of {threads}: "
-            f"{reason}; {fewer}{ALLOW_MORE}"
+            f"{self.reason}; {fewer}{ALLOW_MORE}"
         )
 
 
