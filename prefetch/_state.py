@@ -9,8 +9,8 @@ option by option, so that a refusal names the difference.
 What is done about bad records is saved, and may change one way. A feed that raises at a bad record
 has served none, nor a substitute for one, so that one which skips goes on exactly as if it had
 skipped from the start: this is how a run goes on that a bad record has stopped. The other way the
-samples served would be some that a feed which raises never serves. To keep bad records in a quarantine or
-not, and how many there may be before that is an error, changes no sample.
+samples served would be some that a feed which raises never serves. To keep bad records in a
+quarantine or not, and how many there may be before that is an error, changes no sample.
 """
 
 from __future__ import annotations
