@@ -33,7 +33,7 @@ _VERSION: Final = 1
 
 # A meta page: page header (the flags at byte 10), magic, version, address, map size, the tree of
 # free pages (whose padding is the page size), the tree of records, last page in use, transaction.
-_META: Final = struct.Struct("<10xH4x 4sI16x I44x 4xHHQQQQQ QQ")
+_META: Final = struct.Struct("<10xH4x 4sI8xQ I44x 4xHHQQQQQ QQ")
 _LARGEST_PAGE_BYTES: Final = 65536
 _NO_ROOT: Final = 2**64 - 1
 _SEVERAL_VALUES_A_KEY: Final = 0x04
@@ -52,6 +52,7 @@ class Meta:
 
     Attributes:
         txn_id: Number of the transaction that committed it.
+        map_bytes: Size of the map of the writer that committed it.
         page_bytes: Size of a page.
         last_page: Number of the last page in use.
         root: Page that the tree of records begins at; None where there are no records.
@@ -64,6 +65,7 @@ class Meta:
     """
 
     txn_id: int
+    map_bytes: int
     page_bytes: int
     last_page: int
     root: int | None
@@ -213,7 +215,9 @@ class DatabaseFile:
             raise DatabaseTruncatedError(
                 self.path, expected_bytes=offset + _META.size, actual_bytes=offset + len(page)
             )
-        page_flags, magic, version, page_bytes, *tree, last_page, txn_id = _META.unpack(page)
+        page_flags, magic, version, map_bytes, page_bytes, *tree, last_page, txn_id = _META.unpack(
+            page
+        )
         flags, depth, branch_pages, leaf_pages, overflow_pages, entries, root = tree
         if magic != _MAGIC or not page_flags & _META_FLAG:
             raise UnsupportedSourceError(
@@ -243,6 +247,7 @@ class DatabaseFile:
             )
         return Meta(
             txn_id=txn_id,
+            map_bytes=map_bytes,
             page_bytes=page_bytes,
             last_page=last_page,
             root=None if root == _NO_ROOT else root,

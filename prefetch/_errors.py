@@ -242,16 +242,17 @@ class QuarantineError(PrefetchError, OSError):
 
     Attributes:
         path: Absolute path of that database.
-        reason: What the system said.
+        reason: What is in the way, such as what the system said.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, *, cure: str | None = None) -> None:
         self.path = path
-        self.reason = reason
-        cure = cure_in(reason) or "free some space, name another folder as quarantine"
+        self.reason = reason.rstrip(".")
+        cure = cure or cure_in(reason)
+        first = "" if cure is None else f"{cure}, "
         super().__init__(
-            f"{shown_path(path)}: a bad record cannot be written there: {reason}; {cure}, or use "
-            f"on_bad_record: skip"
+            f"{shown_path(path)}: a bad record cannot be written there: {self.reason}; {first}"
+            f"name another folder as quarantine, or use on_bad_record: skip"
         )
 
 
@@ -348,14 +349,14 @@ class ThreadStartError(PrefetchError, RuntimeError):
     """
 
     def __init__(self, reason: str, *, number: int, threads: int) -> None:
-        self.reason = reason
+        self.reason = reason.rstrip(".")
         self.number = number
         self.threads = threads
         # Where not even the first was given, with fewer of them it would not be either.
         fewer = f"set threads to {number}, or " if number > 0 else ""
         super().__init__(
             f"thread ringfeed-reader-{number} cannot be started, {number + 1} of {threads}: "
-            f"{reason}; {fewer}{ALLOW_MORE}"
+            f"{self.reason}; {fewer}{ALLOW_MORE}"
         )
 
 

@@ -38,12 +38,14 @@ class SharedEnvironment:
         identity: Device and inode of the file.
         owned: Whether it was opened here, and so is closed here.
         num_holds: How many hold it.
+        writing: Held by whoever writes to it or resizes its map; None where it is only read.
     """
 
     environment: lmdb.Environment
     identity: tuple[int, int]
     owned: bool
     num_holds: int = 0
+    writing: threading.Lock | None = None
 
     @property
     def is_open(self) -> bool:
@@ -80,6 +82,10 @@ def hold_file(
                     shared = _open(file, lock=lock)
                 else:
                     shared = SharedEnvironment(foreign, file.identity, owned=False)
+            elif shared.writing is not None:
+                raise DatabaseInUseError(
+                    file.path, "is the quarantine of an open feed of this process; close that first"
+                )
             elif foreign is not None and shared.environment is not foreign:
                 raise DatabaseInUseError(
                     file.path, "is open through another environment than the one passed"
@@ -91,6 +97,47 @@ def hold_file(
                     "or set lock: false",
                 )
             _environments[file.identity] = shared
+            shared.num_holds += 1
+            return shared
+    finally:
+        _settle()
+
+
+def hold_to_write(folder: str, *, map_size: int) -> SharedEnvironment:
+    """Open the environment of a folder for writing, or find it open, and hold it until ``release``.
+
+    Thread-safe. Whoever writes holds its lock ``writing``.
+
+    Args:
+        folder: It has a ``data.mdb``.
+        map_size: Bytes of the map at first; more where the file is longer.
+
+    Raises:
+        OSError: There is no such file.
+        DatabaseInUseError: The process has it open otherwise.
+        lmdb.Error: LMDB cannot open it.
+    """
+    try:
+        with _lock:
+            _drop_released()
+            status = os.stat(f"{folder}/data.mdb")  # noqa: PTH116 - a plain string
+            identity = status.st_dev, status.st_ino
+            shared = _environments.get(identity)
+            if shared is None or not shared.is_open:
+                try:
+                    environment = lmdb.open(os.fsencode(folder), create=False, map_size=map_size)
+                except lmdb.Error as error:
+                    if "already open" in str(error):
+                        raise DatabaseInUseError(
+                            folder, "it is open in other code of this process through lmdb"
+                        ) from error
+                    raise
+                shared = SharedEnvironment(
+                    environment, identity, owned=True, writing=threading.Lock()
+                )
+            elif shared.writing is None:
+                raise DatabaseInUseError(folder, "it is the source of an open feed here")
+            _environments[identity] = shared
             shared.num_holds += 1
             return shared
     finally:

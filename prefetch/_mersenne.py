@@ -9,11 +9,12 @@ can hold. Copies of the state are expensive, so one is shared by all places clos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from prefetch._state_entries import is_whole, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,21 +133,24 @@ def _copy_twister(twister: np.random.MT19937, *, position: int) -> _Checkpoint:
 def _read_state(state: Mapping[str, Any]) -> tuple[_Checkpoint, int]:
     """Check a state, and return the generator's part of it and the words to discard after it."""
     generator, position = state.get("generator"), state.get("position")
-    if not isinstance(generator, Sequence) or len(generator) != _KEY_WORDS + 1:
+    if not isinstance(generator, list | tuple) or len(generator) != _KEY_WORDS + 1:
         raise ValueError(f"the generator's state lacks its {_KEY_WORDS + 1} integers")
     *key, index = generator
     if not (
-        all(_is_integer(word, most=MAX_MERSENNE_SEED) for word in key)
-        and _is_integer(index, most=_KEY_WORDS)
+        all(is_whole(word, most=MAX_MERSENNE_SEED) for word in key)
+        and is_whole(index, most=_KEY_WORDS)
     ):
         raise ValueError(
             f"the generator's state is damaged: expected {_KEY_WORDS} words of 32 bits "
             f"and an index from 0 to {_KEY_WORDS}"
         )
-    if not _is_integer(position):
-        raise ValueError(f"the generator's position is {position!r}: expected an integer from 0")
+    # A state that was saved stands at most so far behind its copy: a larger number would only
+    # keep whoever loads it busy, for as long as it says.
+    if not is_whole(position, most=_CHECKPOINT_WORDS):
+        raise ValueError(
+            f"the generator's position is {shown(position)}: expected an integer from 0 to "
+            f"{_CHECKPOINT_WORDS}"
+        )
+    if len(state) > 2:
+        raise ValueError("the generator's state has more entries than generator and position")
     return _Checkpoint((*key, index), 0), position
-
-
-def _is_integer(value: object, *, most: int | None = None) -> TypeGuard[int]:
-    return isinstance(value, int) and value >= 0 and (most is None or value <= most)

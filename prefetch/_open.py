@@ -23,6 +23,7 @@ from prefetch._mean import load_mean
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
 from prefetch._quarantine import Quarantine
+from prefetch._quarantine_folder import why_not_a_quarantine
 from prefetch._refusals import told, told_limit
 from prefetch._source import RecordSource
 from prefetch._stager import RecordStager
@@ -270,7 +271,10 @@ def _quarantine(path: Path | None, source: RecordSource) -> Quarantine | None:
     elif source.is_at(path):
         reason = f"{path} is the source itself; name another folder, which will be made"
     else:
-        return Quarantine(path)
+        foreign = why_not_a_quarantine(path)
+        if foreign is None:
+            return Quarantine(path)
+        reason = f"{path}: {foreign}; name another folder, which will be made"
     raise ConfigError("quarantine", (ConfigFault("quarantine", reason),))
 
 

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from prefetch._output_file import write_whole
-from prefetch._shown import shown_name
+from prefetch._shown import shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ def contact_sheet(
         uint8 (height, width, 3), blue first.
     """
     low, high = _range(tiles)
-    heading, lines = shown_name(heading), [shown_name(note) for note in notes]
+    heading, lines = shown_line(heading), [shown_line(note) for note in notes]
     if (low, high) != (0.0, 255.0):
         lines.append(f"brightness stretched: black is {low:.4g}, white is {high:.4g}")
     cell_width, cell_height = _SIDE + 2 * _PAD, _SIDE + 2 * _PAD + 2 * _LINE + 4
@@ -168,13 +168,13 @@ def _draw_tile(
         top, left = _PAD + (_SIDE - rows) // 2, _PAD + (_SIDE - columns) // 2
         cell[top : top + rows, left : left + columns] = image
     base = _PAD + _SIDE + 20
-    title = _cut(shown_name(tile.title), room, _TITLE)
+    title = _cut(shown_line(tile.title), room, _TITLE)
     _write(cell, title, (_PAD, base), _TITLE, _INK)
     if tile.alarm:
         spare = room - _width(title, _TITLE) - 8
         alarm = _cut(tile.alarm, spare, _ALERT)
         _write(cell, alarm, (width - _PAD - _width(alarm, _ALERT), base), _ALERT, _ALARM)
-    caption = _cut(shown_name(tile.caption), room, _CAPTION)
+    caption = _cut(shown_line(tile.caption), room, _CAPTION)
     _write(cell, caption, (_PAD, base + 18), _CAPTION, _FAINT)
 
 

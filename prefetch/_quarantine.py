@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import lmdb
 
-from prefetch._errors import QuarantineError
+from prefetch._errors import DatabaseInUseError, QuarantineError
+from prefetch._lmdb import hold_to_write, release
+from prefetch._quarantine_folder import cure_of, make_database, why_not_a_quarantine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-_FIRST_MAP_BYTES = 1 << 20
-_LONGEST_KEY_BYTES = 511
+    from prefetch._lmdb import SharedEnvironment
+
+FIRST_MAP_BYTES: Final = 1 << 20
+_LONGEST_KEY_BYTES: Final = 511
 
 
 class Quarantine:
     """An LMDB that keeps the key and the bytes of each bad record; thread-safe.
 
     It is created with the first bad record, and added to where it exists. What is in it can be read
-    like any database of Datums, as far as its records can.
+    like any database of Datums, as far as its records can. Several feeds of a process, and several
+    processes, may have the same one.
 
     Args:
         path: Its folder.
@@ -30,14 +36,15 @@ class Quarantine:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._environment: lmdb.Environment | None = None
+        self._shared: SharedEnvironment | None = None
         self._kept: set[int] = set()
 
     def keep(self, record: int, key: bytes, value: bytes) -> None:
         """Store a bad record, once; on disk when it returns.
 
         Two databases may have different records under one key: the second is stored under the key
-        with ``@`` and the record's index in the source behind it.
+        with ``@`` and the record's index in the source behind it, and what is there already under
+        that too, with ``.2`` behind that, and so on.
 
         Args:
             record: Its index in the source.
@@ -51,32 +58,61 @@ class Quarantine:
             if record in self._kept:
                 return
             try:
-                self._put(record, key, value)
+                if self._shared is None:
+                    self._shared = self._open()
+                _put(self._shared, record, key, value)
+            except QuarantineError:
+                raise
+            except DatabaseInUseError as error:
+                reason = str(error).removeprefix(f"{error.path}: ")
+                raise QuarantineError(str(self.path), reason, cure="close that") from error
             except (lmdb.Error, OSError) as error:
-                raise QuarantineError(str(self.path), str(error)) from error
+                reason, cure = cure_of(error)
+                raise QuarantineError(str(self.path), reason, cure=cure) from error
             self._kept.add(record)
 
     def close(self) -> None:
-        """Close the database; idempotent."""
+        """Close the database, if no other feed writes to it; idempotent."""
         with self._lock:
-            environment, self._environment = self._environment, None
-            if environment is not None:
-                environment.close()
+            shared, self._shared = self._shared, None
+            if shared is not None:
+                release(shared)
 
-    def _put(self, record: int, key: bytes, value: bytes) -> None:
-        if self._environment is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._environment = lmdb.open(os.fsencode(self.path), map_size=_FIRST_MAP_BYTES)
-        environment = self._environment
+    def _open(self) -> SharedEnvironment:
+        """Open the database, made where there is none."""
+        make_database(self.path, map_size=FIRST_MAP_BYTES)
+        reason = why_not_a_quarantine(self.path)
+        if reason is not None:
+            raise QuarantineError(str(self.path), reason)
+        return hold_to_write(os.fspath(self.path), map_size=FIRST_MAP_BYTES)
+
+
+def _put(shared: SharedEnvironment, record: int, key: bytes, value: bytes) -> None:
+    """Store a record under the first of its keys that is free, unless it is there."""
+    environment = shared.environment
+    assert shared.writing is not None
+    # LMDB has writers wait for each other, but none may be under way while the map is resized.
+    with shared.writing:
         while True:
             try:
                 with environment.begin(write=True) as transaction:
-                    present = transaction.get(key)
-                    if present is not None and present != value:
-                        mark = b"@%d" % record
-                        key = key[: _LONGEST_KEY_BYTES - len(mark)] + mark
-                    transaction.put(key, value)
+                    for free in _keys(record, key):
+                        present = transaction.get(free)
+                        if present is None:
+                            transaction.put(free, value)
+                        if present is None or present == value:
+                            return
+            except lmdb.MapResizedError:  # by another process
+                environment.set_mapsize(0)
             except lmdb.MapFullError:
                 environment.set_mapsize(2 * environment.info()["map_size"] + 2 * len(value))
-            else:
-                return
+
+
+def _keys(record: int, key: bytes) -> Iterator[bytes]:
+    """Yield the keys that a record may be stored under, the best first."""
+    yield key
+    number = 1
+    while True:
+        mark = b"@%d" % record if number == 1 else b"@%d.%d" % (record, number)
+        yield key[: _LONGEST_KEY_BYTES - len(mark)] + mark
+        number += 1

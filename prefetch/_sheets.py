@@ -25,7 +25,7 @@ from prefetch._faults import BadRecordError, Reason
 from prefetch._open import open as open_feed
 from prefetch._picture import Tile, contact_sheet
 from prefetch._sampling import RecordSampler
-from prefetch._shown import shown_key
+from prefetch._shown import shown_key, shown_name
 from prefetch._snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def record_sheet(
     note = (
         f"{which} of {counted(total, 'record')} as stored{_colours(tiles, blue_first=blue_first)}"
     )
-    return contact_sheet(tiles, heading=heading, notes=[note], blue_first=blue_first)
+    return contact_sheet(tiles, heading=shown_name(heading), notes=[note], blue_first=blue_first)
 
 
 def _colours(tiles: Sequence[Tile], *, blue_first: bool) -> str:

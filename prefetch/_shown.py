@@ -1,7 +1,8 @@
 r"""Names and keys as people read them: one line, whatever bytes they are of.
 
 Bytes that are no UTF-8 become ``\xf6``, what would steer a terminal or break the line its escape,
-such as ``\t``; letters of all scripts stay.
+such as ``\t``, and a backslash two of them, so that no two keys are shown alike; letters of all
+scripts stay. What is shown once, and messages that it stands in, are shown again as they are.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ _LONGEST_SHOWN: Final = 80
 
 
 def shown_key(key: bytes) -> str:
-    r"""Return a key as text.
+    r"""Return a key as text; another key is another text.
 
     Example:
-        >>> print(shown_key(b"caf\xe9\t1"))
-        caf\xe9\t1
+        >>> print(shown_key(b"caf\xe9\t1"), shown_key(rb"caf\xe9"))
+        caf\xe9\t1 caf\\xe9
     """
-    return _escaped(key.decode("utf-8", "backslashreplace"))
+    return _escaped(key.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
 
 
 def shown_name(name: str | os.PathLike[str]) -> str:
@@ -39,6 +40,11 @@ def shown_path(path: str) -> str:
 def shown_message(message: str) -> str:
     """Return a message that names may stand in, with its line ends."""
     return "\n".join(_escaped(_text(line)) for line in message.split("\n"))
+
+
+def shown_line(text: str) -> str:
+    """Return a text that names may stand in, as one line."""
+    return shown_message(text).replace("\n", "\\n")
 
 
 def _text(line: str) -> str:

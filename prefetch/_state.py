@@ -5,6 +5,12 @@ epoch, and how many of its samples all ranks together have been served. What was
 number of threads, the depth of the ring, the batch size and the number of ranks do not matter, and
 may be others when it is loaded. What would change the samples must be the same, and is compared
 option by option, so that a refusal names the difference.
+
+What is done about bad records is saved, and may change one way. A feed that raises at a bad record
+has served none, nor a substitute for one, so that one which skips goes on exactly as if it had
+skipped from the start: this is how a run goes on that a bad record has stopped. The other way the
+samples served would be some that a feed which raises never serves. To keep bad records in a
+quarantine or not, and how many there may be before that is an error, changes no sample.
 """
 
 from __future__ import annotations
@@ -14,6 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prefetch._errors import StateError
+from prefetch._mersenne import MAX_MERSENNE_SEED
+from prefetch._philox import MAX_SEED
+from prefetch._state_entries import is_same, is_whole, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +34,12 @@ if TYPE_CHECKING:
     from prefetch._transform import Transform
 
 FORMAT = 1
+
+_ENTRIES = frozenset(
+    {"format", "dataset", "config", "world_size", "epoch", "served", "seed", "rng"}
+)
+# Far more epochs or ranks than there will be, and few enough for every sum in 64 bits.
+_MOST = 2**53
 
 # What may be another at loading: how batches are made, and by whom, not which samples they hold.
 _FREE = {
@@ -113,41 +128,74 @@ class Identity:
             raise StateError(tuple(differences))
         return Position(state["epoch"], state["served"], state["seed"], state["rng"])
 
-    def _differences(self, state: Mapping[str, Any]) -> Iterator[str]:
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
-            found = state.get("format") if isinstance(state, dict) else type(state).__name__
-            yield f"expected a state of format {FORMAT}, found {found!r}"
+    def _differences(self, state: object) -> Iterator[str]:
+        if not isinstance(state, dict) or not is_whole(state.get("format"), most=_MOST):
+            found = state.get("format") if isinstance(state, dict) else state
+            yield f"expected a state of format {FORMAT}, found {shown(found)}"
             return
-        if set(state) != {
-            "format", "dataset", "config", "world_size", "epoch", "served", "seed", "rng",
-        }:  # fmt: skip
-            yield f"its entries are {sorted(state)}: it was cut, or something was added"
+        if state["format"] != FORMAT:
+            yield f"expected a state of format {FORMAT}, found {state['format']}"
             return
-        whole = ("epoch", "served", "seed", "world_size")
-        bad = [name for name in whole if type(state[name]) is not int or state[name] < 0]
-        bad += [name for name in ("dataset", "config") if not isinstance(state[name], dict)]
-        needs_rng = self.options["rng"] == "caffe"
-        if not isinstance(state["rng"], dict if needs_rng else type(None)):
-            bad.append("rng")
+        if set(state) != _ENTRIES:
+            lacking = sorted(_ENTRIES - set(state))
+            more = sorted(shown(name) for name in set(state) - _ENTRIES)
+            yield f"it was cut, or something was added: it lacks {lacking}, and has besides {more}"
+            return
+        bad = list(self._damaged(state))
         if bad:
             yield f"it is damaged: {', '.join(bad)}"
             return
         yield from _compare("dataset", state["dataset"], self.dataset)
         yield from _compare("config", state["config"], self.options)
+        named = state["config"].get("seed")
+        if named is not None and is_same(named, self.options["seed"]) and state["seed"] != named:
+            yield f"seed is {state['seed']}, and config seed is {named}"
         if state["served"] >= self.dataset["records"]:
             yield f"served is {state['served']}, of {self.dataset['records']} records"
-        if needs_rng and state["world_size"] != self.world_size:
+        if self.options["rng"] == "caffe" and state["world_size"] != self.world_size:
             yield (
                 f"world_size was {state['world_size']}, is {self.world_size}; under rng: caffe "
                 f"each rank has a stream of its own, and their number cannot change"
             )
 
+    def _damaged(self, state: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the entries that no feed of this configuration can have saved."""
+        caffe = self.options["rng"] == "caffe"
+        most_seed = MAX_MERSENNE_SEED if caffe else MAX_SEED
+        epochs = self.options["epochs"]
+        for name, least, most in (
+            ("epoch", 0, _MOST if epochs is None else epochs),
+            ("served", 0, _MOST),
+            ("seed", 0, most_seed),
+            ("world_size", 1, _MOST),
+        ):
+            if not is_whole(state[name], least=least, most=most):
+                yield f"{name} is {shown(state[name])}, no integer from {least} to {most}"
+        for name in ("dataset", "config"):
+            if not isinstance(state[name], dict):
+                yield f"{name} is {shown(state[name])}"
+        if not isinstance(state["rng"], dict if caffe else type(None)):
+            yield f"rng is {shown(state['rng'])}"
 
-def _compare(what: str, saved: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted({*saved, *present}):
-        was, now = saved.get(name), present.get(name)
-        if was != now:
-            yield f"{what} {name}: was {was!r}, is {now!r}"
+
+def _compare(what: str, saved: Mapping[Any, Any], present: Mapping[str, Any]) -> Iterator[str]:
+    for name, now in present.items():
+        if name not in saved:
+            yield f"{what} {name}: was not there, is {shown(now)}"
+        elif not is_same(saved[name], now) and not _goes_on_as(name, saved[name], now):
+            yield f"{what} {name}: was {shown(saved[name])}, is {shown(now)}"
+    for name, was in saved.items():
+        if name not in present:
+            yield f"{what} {shown(name)}: was {shown(was)}, is unknown here"
+
+
+def _goes_on_as(name: str, was: object, now: object) -> bool:
+    """Return whether an option's change leaves the samples as if it had been so from the start."""
+    if name == "max_bad_records":
+        return is_whole(was, most=_MOST)
+    if name == "on_bad_record" and type(was) is str:
+        return was in ("raise", "skip", "quarantine") and now in ("skip", "quarantine")
+    return False
 
 
 def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What every test is held to: it leaves no thread and no open file behind."""
+"""What every test is held to: it leaves no thread and no open file behind, and Ctrl-C works."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from processes import heeding_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,12 @@ def _open_files() -> set[str]:
         if target.endswith((".mdb", ".mdb (deleted)")):
             found.add(target)
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    with heeding_ctrl_c():
+        yield
 
 
 @pytest.fixture(autouse=True)

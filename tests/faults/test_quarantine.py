@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import mmap
+import os
+import re
 import resource
+import shutil
+import threading
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 import pytest
+from processes import run_code
 
 import prefetch
+from prefetch._quarantine import Quarantine
+from prefetch._quarantine_folder import MARK, cure_of
 from prefetch.cli import main
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -149,3 +159,214 @@ def test_a_quarantine_that_is_the_source_itself_is_refused_by_whatever_path(
     with pytest.raises(prefetch.ConfigError, match=r"found the file .*data\.mdb"):
         prefetch.open(_options(source, source / "data.mdb"))
     assert _stored(source) == before
+
+
+def _write_as_before_the_mark(folder: Path, records: dict[bytes, bytes]) -> None:
+    """Write a quarantine as earlier versions did: a transaction a record, no file beside it."""
+    with lmdb.open(str(folder), map_size=1 << 20) as environment:
+        for key, value in records.items():
+            for _ in count():
+                try:
+                    with environment.begin(write=True) as transaction:
+                        transaction.put(key, value)
+                    break
+                except lmdb.MapFullError:
+                    size = environment.info()["map_size"]
+                    environment.set_mapsize(2 * size + 2 * len(value))
+
+
+def _serve(options: dict[str, Any], **more: Any) -> int:
+    with prefetch.open(options, **more) as feed:
+        return sum(len(batch) for batch in feed)
+
+
+def test_training_and_validation_share_a_quarantine(tmp_path: Path) -> None:
+    source = _source(tmp_path / "db", {3: b"\xff", 9: b"\xfe"})
+    options = _options(source, tmp_path / "aside")
+    with (
+        prefetch.open(options, subset={"stop": 6}) as training,
+        prefetch.open(options, subset={"start": 6}) as validation,
+    ):
+        assert len(list(training)) + len(list(validation)) == 4
+        training.close()
+        assert len(list(validation)) == 2  # it writes on
+    assert _stored(tmp_path / "aside") == {b"00000003": b"\xff", b"00000009": b"\xfe"}
+    assert len(os.listdir(tmp_path / "aside")) == 3  # noqa: PTH208 - names only
+
+
+def test_feeds_in_several_threads_and_processes_lose_nothing(tmp_path: Path) -> None:
+    """The map grows under all of them."""
+    bad = {index: bytes([index]) * 400_000 for index in range(1, 9)}
+    options = _options(_source(tmp_path / "db", bad), tmp_path / "aside")
+    program = """
+        import sys, threading, prefetch
+
+        def serve(start):
+            options = {"source": sys.argv[1], "quarantine": sys.argv[2]}
+            policy = {"on_bad_record": "quarantine", "subset": {"start": start}}
+            with prefetch.open(options | policy) as feed:
+                assert sum(len(batch) for batch in feed) == 12 - start
+
+        threads = [threading.Thread(target=serve, args=(start,)) for start in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    """
+    ended: list[str] = []
+    folders = options["source"], options["quarantine"]
+    runs = [
+        threading.Thread(target=lambda: ended.append(run_code(program, *folders).stderr))
+        for _ in range(2)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert ended == ["", ""]
+    assert _stored(tmp_path / "aside") == {b"%08d" % i: value for i, value in bad.items()}
+
+
+def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
+    """Not even where a key, and the key with its mark, are taken."""
+    quarantine = Quarantine(tmp_path / "aside")
+    for record, value in ((1, b"a"), (13, b"b")):
+        quarantine.keep(record, b"key", value)
+    quarantine.close()
+    for value in (b"c", b"d", b"c", b"b"):
+        another = Quarantine(tmp_path / "aside")
+        another.keep(13, b"key", value)
+        another.close()
+    assert _stored(tmp_path / "aside") == {
+        b"key": b"a", b"key@13": b"b", b"key@13.2": b"c", b"key@13.3": b"d",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("head", [b"", b"\0" * 100, None])
+def test_what_a_full_disk_left_of_a_quarantine_is_begun_anew(
+    tmp_path: Path, head: bytes | None
+) -> None:
+    """Nothing, or the first page of two."""
+    options = _options(_source(tmp_path / "db", {3: b"\xff"}), tmp_path / "aside")
+    if head is None:
+        head = (options["source"] / "data.mdb").read_bytes()[: mmap.PAGESIZE]
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "data.mdb").write_bytes(head)
+    assert _serve(options) == 12
+    assert _stored(tmp_path / "aside") == {b"00000003": b"\xff"}
+
+
+def test_a_quarantine_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    options = _options(_source(tmp_path / "db", {1: b"\xff"}), tmp_path / "aside")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with prefetch.open(options) as feed:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        try:
+            with pytest.raises(
+                prefetch.QuarantineError, match="No space left on device; free some"
+            ):
+                next(iter(feed))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path / "aside") == [MARK]  # noqa: PTH208 - names only
+    assert _serve(options) == 12
+    assert _stored(tmp_path / "aside") == {b"00000001": b"\xff"}
+
+
+@pytest.mark.parametrize(
+    ("code", "cure"),
+    [
+        (errno.ENOSPC, "free some space, name another folder"),
+        (errno.EDQUOT, "free some space, name another folder"),
+        (errno.EIO, "see whether the disk is full or fails, name another folder"),
+        (errno.EACCES, "make the folder writable for this user, name another folder"),
+        (errno.EMFILE, "raise the limit on open files (ulimit -n), name another folder"),
+        (errno.EFBIG, "raise the limit on the size of files (ulimit -f), name another folder"),
+        (errno.ENOTDIR, "name another folder"),
+        (errno.ENOENT, "name another folder"),
+        (errno.EROFS, "name another folder"),
+    ],
+)
+def test_the_advice_fits_what_the_system_said(code: int, cure: str) -> None:
+    for error in (OSError(code, os.strerror(code)), lmdb.Error(f"/q: {os.strerror(code)}")):
+        reason, found = cure_of(error)
+        message = str(prefetch.QuarantineError("/q", reason, cure=found))
+        assert message.endswith(
+            f"{os.strerror(code)}; {cure} as quarantine, or use on_bad_record: skip"
+        )
+
+
+def test_a_path_through_a_file_is_told_as_that_and_not_as_a_full_disk(tmp_path: Path) -> None:
+    source = _source(tmp_path / "db", {1: b"\xff"})
+    (tmp_path / "file").write_text("")
+    with (
+        prefetch.open(_options(source, tmp_path / "file" / "aside")) as feed,
+        pytest.raises(prefetch.QuarantineError, match="Not a directory; name another folder"),
+    ):
+        next(iter(feed))
+
+
+def test_a_file_that_is_no_database_is_told_without_two_marks_in_a_row(tmp_path: Path) -> None:
+    options = _options(_source(tmp_path / "db", {1: b"\xff"}), tmp_path / "aside")
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "data.mdb").write_bytes(b"another program's file" * 1000)
+    with prefetch.open(options) as feed, pytest.raises(prefetch.QuarantineError) as caught:
+        next(iter(feed))
+    assert "move that file away" in str(caught.value)
+    assert not re.search(r"[.;]\W*;", str(caught.value))
+
+
+def test_a_database_that_is_no_quarantine_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    source = _source(tmp_path / "db", {3: b"\xff"})
+    foreign = _source(tmp_path / "other", {})
+    naive = tmp_path / "naive"
+    with lmdb.open(str(naive)) as environment:  # a transaction a record, LMDB's default map
+        for key, value in fingerprinted_images(5):
+            with environment.begin(write=True) as transaction:
+                transaction.put(key, value)
+    for folder, num in ((foreign, 12), (naive, 5)):
+        before = (folder / "data.mdb").read_bytes()
+        with pytest.raises(
+            prefetch.ConfigError, match=f"database of {num} records that was not made as a quarant"
+        ):
+            prefetch.open(_options(source, folder))
+        assert (folder / "data.mdb").read_bytes() == before
+
+
+def test_a_database_that_comes_after_the_opening_is_not_written_to_either(tmp_path: Path) -> None:
+    options = _options(_source(tmp_path / "db", {3: b"\xff"}), tmp_path / "aside")
+    with prefetch.open(options) as feed:
+        shutil.copytree(_source(tmp_path / "other", {}), tmp_path / "aside")
+        with pytest.raises(prefetch.QuarantineError, match="not made as a quarantine"):
+            next(iter(feed))
+    assert len(_stored(tmp_path / "aside")) == 12
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff" * 3_000_000])
+def test_a_quarantine_of_an_earlier_version_goes_on(tmp_path: Path, value: bytes) -> None:
+    kept = {b"x%d" % number: value for number in range(5)}
+    _write_as_before_the_mark(tmp_path / "aside", kept)
+    assert _serve(_options(_source(tmp_path / "db", {3: b"\xff"}), tmp_path / "aside")) == 12
+    assert _stored(tmp_path / "aside") == kept | {b"00000003": b"\xff"}
+
+
+def test_a_mark_makes_any_database_a_quarantine(tmp_path: Path) -> None:
+    aside = _source(tmp_path / "aside", {})
+    (aside / MARK).touch()
+    assert _serve(_options(_source(tmp_path / "db", {3: b"\xff"}), aside)) == 12
+    assert len(_stored(aside)) == 13
+
+
+def test_a_quarantine_that_is_being_written_is_no_source_until_its_feed_is_closed(
+    tmp_path: Path,
+) -> None:
+    options = _options(_source(tmp_path / "db", {3: b"\xff"}), tmp_path / "aside")
+    with prefetch.open(options) as feed:
+        list(feed)
+        with pytest.raises(prefetch.DatabaseInUseError, match="quarantine of an open feed"):
+            prefetch.open({"source": tmp_path / "aside"})
+    with prefetch.open({"source": tmp_path / "aside"}) as found:
+        assert found.config.batch_size == 64
+        with (
+            prefetch.open(_options(tmp_path / "db", tmp_path / "aside")) as feed,
+            pytest.raises(prefetch.QuarantineError, match="the source of an open feed here"),
+        ):
+            next(iter(feed))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 import pytest
-from processes import DEADLINE_S
+from processes import DEADLINE_S, environment
 
 from prefetch.cli import main
 
@@ -218,15 +218,26 @@ def test_ctrl_c_while_it_is_imported_ends_it_without_a_word(
         text=True,
         check=False,
         timeout=60,
-        preexec_fn=_catch_ctrl_c,
     )
     assert ("", "") == (ended.stdout, ended.stderr)
     assert ended.returncode == -signal.SIGINT
 
 
-def _catch_ctrl_c() -> None:
-    """As from a terminal; a shell's background commands ignore it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def test_the_tests_of_ctrl_c_pass_where_a_shell_has_it_ignored() -> None:
+    """As in its background."""
+    chosen = f"{Path(__file__)} -k test_ctrl_c_ends_it_with_130"
+    command = f"trap '' INT; exec {shlex.quote(sys.executable)} -m pytest -q {chosen}"
+    ended = subprocess.run(
+        ["bash", "-c", command],
+        cwd=_CHECKOUT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert "1 passed" in ended.stdout
 
 
 @pytest.mark.parametrize("handler", ["SIG_IGN", "SIG_DFL", "default_int_handler"])

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import simplejpeg
+from processes import run_code
 
 from prefetch import _decode
 from prefetch._decode import ImageDecoder, read_jpeg_header
@@ -442,3 +443,24 @@ def test_want_of_memory_is_no_fault_of_the_record(
     monkeypatch.setattr(simplejpeg, "decode_jpeg", refuse_jpeg)
     with pytest.raises(MemoryError, match=r"Failed to allocate|Insufficient memory"):
         ImageDecoder().decode(memoryview(data))
+
+
+@pytest.mark.parametrize("silence", ["", "cv2.utils.logging.setLogLevel(0)"])
+def test_how_much_opencv_writes_is_left_to_the_program(silence: str) -> None:
+    ended = run_code(
+        f"""
+        import cv2, numpy as np
+        from prefetch._decode import ImageDecoder
+        from prefetch._faults import BadRecordError
+
+        png = cv2.imencode(".png", np.zeros((64, 64, 3), np.uint8))[1].tobytes()
+        {silence}
+        level = cv2.utils.logging.getLogLevel()
+        try:
+            ImageDecoder().decode(memoryview(png[:100]))
+        except BadRecordError:
+            print("refused", cv2.utils.logging.getLogLevel() == level)
+        """
+    )
+    assert ended.stdout == "refused True\n", ended.stderr
+    assert not silence or "global" not in ended.stderr  # libpng may have written besides

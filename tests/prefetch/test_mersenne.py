@@ -105,6 +105,10 @@ GENERATOR = [*range(624), 624]
         ({"generator": GENERATOR, "position": -1}, "position is -1"),
         ({"generator": GENERATOR, "position": "0"}, "position is '0'"),
         ({"generator": GENERATOR}, "position is None"),
+        ({"generator": GENERATOR, "position": True}, "position is True"),
+        ({"generator": GENERATOR, "position": 2**16 + 1}, "expected an integer from 0 to 65536"),
+        ({"generator": GENERATOR, "position": 10**5000}, "position is an integer of 16610 bits"),
+        ({"generator": GENERATOR, "position": 0, "seed": 1}, "more entries"),
     ],
 )
 def test_what_is_no_state_is_refused(state: dict[str, Any], reason: str) -> None:

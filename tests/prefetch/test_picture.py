@@ -220,7 +220,7 @@ def test_each_record_has_its_own_label_and_key_and_what_is_wrong_with_it(
     records = [
         (b"0", encode_image(plane(BLUE), label=7)),
         (b"1\t\xff", encode_image(plane(RED), label=-3)),
-        (b"2", b"\xff"),
+        (rb"2\xff", b"\xff"),
         (b"3", encode_datum(data=jpeg[:-9], label=2**31 - 1, encoded=True)),
         (b"4", encode_image(np.zeros((24, 32, 3), np.uint8), label=0)),
     ]
@@ -230,7 +230,7 @@ def test_each_record_has_its_own_label_and_key_and_what_is_wrong_with_it(
     assert [
         ("label 7", "0", ""),
         ("label -3", r"1\t\xff", ""),
-        ("no Datum", "2", "truncated"),
+        ("no Datum", r"2\\xff", "truncated"),
         ("label 2147483647", "3", "image cut"),
         ("label 0", "4", "looks HWC"),
     ] == words[:5]

@@ -237,6 +237,52 @@ def test_another_configuration_is_refused_by_naming_the_difference(
         assert len(next(iter(feed))) == 4
 
 
+@pytest.mark.parametrize("rng", ["counter", "caffe"])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("policy", ["skip", "quarantine"])
+def test_a_run_that_a_bad_record_has_stopped_goes_on_as_if_it_had_skipped_from_the_start(
+    tmp_path: Path, rng: str, policy: str, *, shuffle: bool
+) -> None:
+    records = list(fingerprinted_images(31, (3, 9, 9)))
+    for index in (17, 18):
+        records[index] = records[index][0], b"\xff"
+    options = _options(write_database(tmp_path / "db", records), rng=rng, shuffle=shuffle)
+    lenient = {"on_bad_record": policy, "max_bad_records": 2}
+    if policy == "quarantine":
+        lenient["quarantine"] = tmp_path / "aside"
+    with prefetch.open(options, **lenient) as feed:
+        whole = _samples(feed)
+        skipping = feed.state_dict()
+    served: list[tuple[int, int, str]] = []
+    with prefetch.open(options) as feed:
+        with pytest.raises(prefetch.RecordError):
+            served.extend(sample for batch in feed for sample in _samples([batch]))
+        state = feed.state_dict()
+    with prefetch.open(options, **lenient) as feed:
+        feed.load_state_dict(json.loads(json.dumps(state)))
+        assert served + _samples(feed) == whole
+        assert feed.state_dict() == skipping
+    with (
+        prefetch.open(options) as feed,
+        pytest.raises(prefetch.StateError, match=f"on_bad_record: was '{policy}', is 'raise'"),
+    ):
+        feed.load_state_dict(skipping)
+
+
+def test_bad_records_may_be_kept_or_not_and_others_as_many_when_a_state_is_loaded(
+    source: Path, tmp_path: Path
+) -> None:
+    quarantine = {"on_bad_record": "quarantine", "quarantine": tmp_path / "aside"}
+    policies: list[dict[str, Any]] = [quarantine, {"on_bad_record": "skip", "max_bad_records": 7}]
+    for saving, loading in (policies, reversed(policies)):
+        with prefetch.open(_options(source, **saving)) as feed:
+            next(iter(feed))
+            state = feed.state_dict()
+        with prefetch.open(_options(source, **loading)) as feed:
+            feed.load_state_dict(state)
+            assert next(iter(feed)).number == 1
+
+
 def test_another_database_is_refused_and_a_moved_one_is_not(source: Path, tmp_path: Path) -> None:
     with prefetch.open(_options(source)) as feed:
         next(iter(feed))
@@ -317,6 +363,13 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
     }
 
 
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -325,6 +378,28 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
         lambda state: state | {"served": -1},
         lambda state: state | {"served": 10**9},
         lambda state: state | {"epoch": "1"},
+        lambda state: state | {"epoch": 2**70},
+        lambda state: state | {"seed": 2**70},
+        lambda state: state | {"seed": 4},
+        lambda state: state | {"world_size": 10**5000},
+        lambda state: state | {"format": np.ones(2)},
+        lambda state: state | {"format": 10**5000},
+        lambda state: state | {1: 2},
+        lambda state: state | {"format": _nested(100_000)},
+        lambda state: state | {"seed": _nested(100_000)},
+        lambda state: state | {"config": state["config"] | {"seed": _nested(100_000)}},
+        lambda state: (
+            state | {"config": state["config"] | {"transform.mean_value": _nested(100_000)}}
+        ),
+        lambda state: state | {"config": state["config"] | {"phase": np.ones(2)}},
+        lambda state: state | {"config": state["config"] | {"shuffle": 0}},
+        lambda state: state | {"config": state["config"] | {"seed": np.int64(3)}},
+        lambda state: state | {"config": state["config"] | {1: 2}},
+        lambda state: state | {"config": state["config"] | {"on_bad_record": "ignore"}},
+        lambda state: state | {"config": state["config"] | {"on_bad_record": ["raise"]}},
+        lambda state: state | {"config": state["config"] | {"max_bad_records": -1}},
+        lambda state: state | {"dataset": state["dataset"] | {"records": 10**5000}},
+        lambda state: state | {"rng": {"generator": [1] * 625, "position": 10**10}},
         lambda state: state | {"rng": 5},
         lambda state: state | {"dataset": None},
         lambda _: [],
@@ -337,6 +412,16 @@ def test_a_damaged_state_is_refused(source: Path, damage: Any, rng: str) -> None
         with pytest.raises(prefetch.StateError):
             feed.load_state_dict(damage(state))
         assert len(next(iter(feed))) == 4
+
+
+def test_an_epoch_past_the_last_is_refused(source: Path) -> None:
+    with prefetch.open(_options(source, epochs=2)) as feed:
+        state = feed.state_dict()
+        with pytest.raises(prefetch.StateError, match="epoch is 3, no integer from 0 to 2"):
+            feed.load_state_dict(state | {"epoch": 3})
+        feed.load_state_dict(state | {"epoch": 2})
+        with pytest.raises(prefetch.EpochsExhaustedError):
+            next(iter(feed))
 
 
 def test_caffes_stream_is_refused_for_another_world_size(source: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefetch._errors import RecordError
-from prefetch._shown import shown_key, shown_message, shown_name
+from prefetch._shown import shown_key, shown_line, shown_message, shown_name
 
 
 @pytest.mark.parametrize(
@@ -17,10 +19,24 @@ from prefetch._shown import shown_key, shown_message, shown_name
         (b"a\x1b[31m\n\xff", r"a\x1b[31m\n\xff"),
         (b"\t\r\0", r"\t\r\x00"),
         ("\N{RIGHT-TO-LEFT OVERRIDE}".encode(), r"\u202e"),
+        (rb"bad\xff", r"bad\\xff"),
+        (b"\\", r"\\"),
     ],
 )
 def test_what_is_no_text_or_would_steer_a_terminal_is_escaped(key: bytes, shown: str) -> None:
     assert shown == shown_key(key) == shown_name(os.fsdecode(key))
+
+
+@given(*[st.lists(st.sampled_from([b"\\", b"x", b"f", b"t", b"\t", b"\xff", b"\n", b"n"]))] * 2)
+def test_no_two_keys_are_shown_alike(one: list[bytes], other: list[bytes]) -> None:
+    keys = b"".join(one), b"".join(other)
+    assert (keys[0] == keys[1]) == (shown_key(keys[0]) == shown_key(keys[1]))
+
+
+def test_what_is_shown_stays_as_it_is_in_lines_and_messages() -> None:
+    shown = shown_key(b"a\\xff\xff\n")
+    assert shown == shown_line(shown) == shown_message(shown)
+    assert r"one\ntwo" == shown_line("one\ntwo")
 
 
 def test_a_message_keeps_its_lines_and_what_is_shown_is_shown_as_it_is() -> None:
@@ -32,3 +48,5 @@ def test_a_message_keeps_its_lines_and_what_is_shown_is_shown_as_it_is() -> None
 def test_the_key_in_an_error_is_escaped_once() -> None:
     error = RecordError("bad", database="/db", record=1, key=b"\xff\t", stage="parse")
     assert r"/db: record 1, key '\xff\t', stage parse: bad" == str(error)
+    error = RecordError("bad", database="/db", record=1, key=rb"\xff", stage="parse")
+    assert r"/db: record 1, key '\\xff', stage parse: bad" == str(error)

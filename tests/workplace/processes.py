@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEADLINE_S = 110.0
 """Just below the deadline of a whole test."""
@@ -29,6 +34,24 @@ _LIMITED = """
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
     sys.exit(main(sys.argv[2:]))
 """
+
+
+@contextmanager
+def heeding_ctrl_c() -> Iterator[None]:
+    """Have SIGINT interrupt this process and the processes it starts.
+
+    What a shell starts in the background ignores it, and so do its children, unless it is caught
+    before them: what is caught has its default again in another program.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def environment() -> dict[str, str]:
