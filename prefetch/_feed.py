@@ -136,8 +136,7 @@ class Feed:
         It says what has been *taken* from the feed, not what was read ahead. A feed that loads it
         goes on with exactly the remaining samples, crops and mirrors included, also in another
         process and with other threads, prefetch, device, batch_size and (except under ``rng:
-        caffe``) world_size. One that skips bad records may load what one saved that raised at them.
-        Works on a closed feed too, and so after the error that closed it.
+        caffe``) world_size. Works on a closed feed too.
         """
         prefetcher = self._prefetcher
         return prefetcher.assembly.identity.state(prefetcher.position())

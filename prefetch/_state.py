@@ -5,12 +5,6 @@ epoch, and how many of its samples all ranks together have been served. What was
 number of threads, the depth of the ring, the batch size and the number of ranks do not matter, and
 may be others when it is loaded. What would change the samples must be the same, and is compared
 option by option, so that a refusal names the difference.
-
-What is done about bad records is saved, and may change one way. A feed that raises at a bad record
-has served none, nor a substitute for one, so that one which skips goes on exactly as if it had
-skipped from the start: this is how a run goes on that a bad record has stopped. The other way the
-samples served would be some that a feed which raises never serves. To keep bad records in a
-quarantine or not, and how many there may be before that is an error, changes no sample.
 """
 
 from __future__ import annotations
@@ -182,20 +176,11 @@ def _compare(what: str, saved: Mapping[Any, Any], present: Mapping[str, Any]) ->
     for name, now in present.items():
         if name not in saved:
             yield f"{what} {name}: was not there, is {shown(now)}"
-        elif not is_same(saved[name], now) and not _goes_on_as(name, saved[name], now):
+        elif not is_same(saved[name], now):
             yield f"{what} {name}: was {shown(saved[name])}, is {shown(now)}"
     for name, was in saved.items():
         if name not in present:
             yield f"{what} {shown(name)}: was {shown(was)}, is unknown here"
-
-
-def _goes_on_as(name: str, was: object, now: object) -> bool:
-    """Return whether an option's change leaves the samples as if it had been so from the start."""
-    if name == "max_bad_records":
-        return is_whole(was, most=_MOST)
-    if name == "on_bad_record" and type(was) is str:
-        return was in ("raise", "skip", "quarantine") and now in ("skip", "quarantine")
-    return False
 
 
 def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:

@@ -237,52 +237,6 @@ def test_another_configuration_is_refused_by_naming_the_difference(
         assert len(next(iter(feed))) == 4
 
 
-@pytest.mark.parametrize("rng", ["counter", "caffe"])
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("policy", ["skip", "quarantine"])
-def test_a_run_that_a_bad_record_has_stopped_goes_on_as_if_it_had_skipped_from_the_start(
-    tmp_path: Path, rng: str, policy: str, *, shuffle: bool
-) -> None:
-    records = list(fingerprinted_images(31, (3, 9, 9)))
-    for index in (17, 18):
-        records[index] = records[index][0], b"\xff"
-    options = _options(write_database(tmp_path / "db", records), rng=rng, shuffle=shuffle)
-    lenient = {"on_bad_record": policy, "max_bad_records": 2}
-    if policy == "quarantine":
-        lenient["quarantine"] = tmp_path / "aside"
-    with prefetch.open(options, **lenient) as feed:
-        whole = _samples(feed)
-        skipping = feed.state_dict()
-    served: list[tuple[int, int, str]] = []
-    with prefetch.open(options) as feed:
-        with pytest.raises(prefetch.RecordError):
-            served.extend(sample for batch in feed for sample in _samples([batch]))
-        state = feed.state_dict()
-    with prefetch.open(options, **lenient) as feed:
-        feed.load_state_dict(json.loads(json.dumps(state)))
-        assert served + _samples(feed) == whole
-        assert feed.state_dict() == skipping
-    with (
-        prefetch.open(options) as feed,
-        pytest.raises(prefetch.StateError, match=f"on_bad_record: was '{policy}', is 'raise'"),
-    ):
-        feed.load_state_dict(skipping)
-
-
-def test_bad_records_may_be_kept_or_not_and_others_as_many_when_a_state_is_loaded(
-    source: Path, tmp_path: Path
-) -> None:
-    quarantine = {"on_bad_record": "quarantine", "quarantine": tmp_path / "aside"}
-    policies: list[dict[str, Any]] = [quarantine, {"on_bad_record": "skip", "max_bad_records": 7}]
-    for saving, loading in (policies, reversed(policies)):
-        with prefetch.open(_options(source, **saving)) as feed:
-            next(iter(feed))
-            state = feed.state_dict()
-        with prefetch.open(_options(source, **loading)) as feed:
-            feed.load_state_dict(state)
-            assert next(iter(feed)).number == 1
-
-
 def test_another_database_is_refused_and_a_moved_one_is_not(source: Path, tmp_path: Path) -> None:
     with prefetch.open(_options(source)) as feed:
         next(iter(feed))
@@ -395,9 +349,6 @@ def _nested(depth: int) -> list[Any]:
         lambda state: state | {"config": state["config"] | {"shuffle": 0}},
         lambda state: state | {"config": state["config"] | {"seed": np.int64(3)}},
         lambda state: state | {"config": state["config"] | {1: 2}},
-        lambda state: state | {"config": state["config"] | {"on_bad_record": "ignore"}},
-        lambda state: state | {"config": state["config"] | {"on_bad_record": ["raise"]}},
-        lambda state: state | {"config": state["config"] | {"max_bad_records": -1}},
         lambda state: state | {"dataset": state["dataset"] | {"records": 10**5000}},
         lambda state: state | {"rng": {"generator": [1] * 625, "position": 10**10}},
         lambda state: state | {"rng": 5},
