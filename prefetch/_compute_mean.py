@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from prefetch._aside import aside, finish
 from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
 from prefetch._errors import RecordError
@@ -27,7 +28,7 @@ from prefetch._reference import image_bytes, raw_pixels
 from prefetch._sums import sum_kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -119,8 +120,10 @@ def compute_mean(
     """
     decoding = _Decoding(force_color=force_color, force_gray=force_gray)
     num_threads = threads or len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-mean") as pool:
-        total = _add_all(source, pool, num_threads, decoding, exact=exact, progress=progress)
+    total = finish(
+        aside(lambda: _add_all(source, num_threads, decoding, exact=exact)),
+        None if progress is None else lambda done: progress(done, source.num_records),
+    )
     values = total.pixels.reshape(total.shape)
     with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by `num_odd`
         image = (values / values.dtype.type(source.num_records)).astype(np.float32)
@@ -134,15 +137,21 @@ def compute_mean(
 
 
 def _add_all(
-    source: RecordSource,
+    source: RecordSource, num_threads: int, decoding: _Decoding, *, exact: bool
+) -> Generator[int, None, _Total]:
+    """Add up all records, and yield how many are; while one block is added, the next is read."""
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-mean") as pool:
+        return (yield from _add_with(pool, source, num_threads, decoding, exact=exact))
+
+
+def _add_with(
     pool: ThreadPoolExecutor,
+    source: RecordSource,
     num_threads: int,
     decoding: _Decoding,
     *,
     exact: bool,
-    progress: Progress | None,
-) -> _Total:
-    """Add up all records; while one block is added, the next is read."""
+) -> Generator[int, None, _Total]:
     walker = source.walker()
     total: _Total | None = None
     done = 0
@@ -172,8 +181,7 @@ def _add_all(
                 raise
             total.add(images, records, pool)
             done += len(images)
-            if progress is not None:
-                progress(done, source.num_records)
+            yield done
     finally:
         if total is not None:
             total.wait()

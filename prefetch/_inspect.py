@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from prefetch._aside import aside, finish
 from prefetch._database import Database
 from prefetch._examine import Examiner
 from prefetch._pages import TreePages
@@ -30,7 +31,7 @@ from prefetch._snapshot import Snapshot
 from prefetch._tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -219,6 +220,17 @@ def _some_keys(database: Database, sampled: Sequence[bytes]) -> tuple[bytes, ...
 def _examine_all(database: Database, progress: SurveyProgress | None) -> Tally:
     """Look at every record, on all cores."""
     total = database.num_records
+
+    def tell(num_examined: int) -> None:
+        if progress is not None:
+            progress("reading", num_examined, total)
+
+    return finish(aside(lambda: _examine_in_steps(database)), tell)
+
+
+def _examine_in_steps(database: Database) -> Generator[int, None, Tally]:
+    """Do so, and yield now and then how many were looked at."""
+    total = database.num_records
     tally = Tally()
     num_threads = len(os.sched_getaffinity(0))
     pending: deque[tuple[Records, Future[Tally]]] = deque()
@@ -230,8 +242,7 @@ def _examine_all(database: Database, progress: SurveyProgress | None) -> Tally:
                 pending.append((records, pool.submit(_examine_part, records)))
                 if len(pending) > 2 * num_threads:
                     _add_first(pending, tally)
-                    if progress is not None:
-                        progress("reading", tally.num_examined, total)
+                    yield tally.num_examined
             while pending:
                 _add_first(pending, tally)
         finally:

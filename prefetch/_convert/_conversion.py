@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
+from prefetch._aside import aside
 from prefetch._convert._draft import Draft
 from prefetch._convert._errors import (
     ConversionError,
@@ -229,8 +230,15 @@ def _in_order(
     examples: Examples, todo: Sequence[int], num_threads: int
 ) -> Generator[list[Outcome]]:
     """Yield chunks of examples, or why one cannot be read, in order; threads read ahead."""
-    waiting: deque[Future[list[Outcome]]] = deque()
     ended = threading.Event()  # so that Ctrl-C waits for the images begun, not for their chunks
+    return aside(lambda: _read_ahead(examples, todo, num_threads, ended), give_up=ended.set)
+
+
+def _read_ahead(
+    examples: Examples, todo: Sequence[int], num_threads: int, ended: threading.Event
+) -> Generator[list[Outcome]]:
+    """Do so, until it has ended."""
+    waiting: deque[Future[list[Outcome]]] = deque()
     pace = _Pace(chunk=1, most_waiting=2 * num_threads)
     start = 0
     with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-convert") as pool:
