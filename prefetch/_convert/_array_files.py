@@ -12,7 +12,7 @@ import numpy as np
 
 from prefetch._convert._arrays import ArrayExamples
 from prefetch._convert._errors import InputError, OptionsError
-from prefetch._convert._labels import LabelError, LabelRule, check_labels
+from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, check_labels
 from prefetch._convert._stamps import stamp_of_all
 from prefetch._input_file import check_regular, open_regular, read_regular
 
@@ -50,7 +50,8 @@ def read_arrays(
         labels_path: ``.npy`` of the labels.
         names: Names of images and labels in the ``.npz``; None for the only array of 3 or 4 axes
             and the only one of 1.
-        layout: Order of the axes; None where one of them tells, with 1, 3 or 4 channels.
+        layout: Order of the axes; None where the shape tells: with 1, 3 or 4 channels, fewer than
+            rows and columns, or as (records, labels, 1, 1).
         reverse_channels: Store the channels in reverse, as for RGB that is to be stored as BGR.
         rule: Which labels are accepted.
 
@@ -235,7 +236,9 @@ def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray
         labels = labels[:, 0]
     if labels.ndim != 1:
         shape = " x ".join(map(str, labels.shape))
-        raise InputError(path, f"expected one label a record, found labels of shape {shape}")
+        raise InputError(
+            path, f"expected one label a record, found labels of shape {shape}; {FLOATS_HINT}"
+        )
     try:
         return check_labels(labels, rule)
     except LabelError as error:
@@ -301,14 +304,27 @@ def _from_npz(
 
 
 def _layout(path: str, shape: tuple[int, ...]) -> Layout:
-    first, last = (shape[axis] in _FEW_CHANNELS for axis in (1, 3))
-    if first == last:
-        raise InputError(
-            path,
-            f"the shape {' x '.join(map(str, shape))} does not tell which axis is the channels; "
-            f"say so with --layout nchw or --layout nhwc",
-        )
-    return "nchw" if first else "nhwc"
+    """Return the order of the axes that a shape tells.
+
+    Channels are few, and fewer than rows and columns: 8 x 3 x 3 may be 8 channels of 3 x 3, or
+    8 x 3 pixels of 3 channels. Arrays of labels have no rows and columns: theirs are 1 x 1.
+
+    Raises:
+        InputError: It tells none.
+    """
+    if shape[2:] == (1, 1):
+        return "nchw"
+    if _may_be_channels(shape[1], shape[2:]) != _may_be_channels(shape[3], shape[1:3]):
+        return "nchw" if _may_be_channels(shape[1], shape[2:]) else "nhwc"
+    raise InputError(
+        path,
+        f"the shape {' x '.join(map(str, shape))} does not tell which axis is the channels; "
+        f"say so with --layout nchw or --layout nhwc",
+    )
+
+
+def _may_be_channels(size: int, others: tuple[int, ...]) -> bool:
+    return size in _FEW_CHANNELS and size < min(others)
 
 
 def _opened(path: Path) -> Any:

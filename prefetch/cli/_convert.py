@@ -78,7 +78,11 @@ def convert(
         str, typer.Option(metavar="IMAGES,LABELS", help="Names of the arrays in a .npz file.")
     ] = "",
     layout: Annotated[
-        Literal["auto", "nchw", "nhwc"], typer.Option(help="Order of an array's axes.")
+        Literal["auto", "nchw", "nhwc"],
+        typer.Option(
+            help="Order of an array's axes: channels before rows and columns, or behind them; "
+            "auto: as the shape tells."
+        ),
     ] = "auto",
     reverse_channels: Annotated[
         bool, typer.Option("--reverse-channels", help="Store an array's RGB as BGR.")
