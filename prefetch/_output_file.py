@@ -52,6 +52,26 @@ def write_whole(path: Path, content: bytes) -> None:
         raise OutputError(os.fspath(path), error) from error
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before there is anything to write; leaves no trace.
+
+    What only shows when bytes come, such as a full disk, is not found so.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        mode = path.stat().st_mode if path.exists() else None
+        if mode is None or stat.S_ISREG(mode):
+            draft, descriptor = _drafted(Path(os.path.realpath(path)), mode)
+            os.close(descriptor)
+            draft.unlink()
+        elif not os.access(path, os.W_OK):  # to open a pipe would be an end to its reader
+            raise _forbidden(path)
+    except OSError as error:
+        raise OutputError(os.fspath(path), error) from error
+
+
 def cure(error: OSError, path: Path) -> str:
     """Say what helps against an error of writing at a path."""
     if error.errno in _FULL:
@@ -72,10 +92,7 @@ def free_bytes(path: Path) -> int:
 
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:
-    if mode is not None and not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(target))
-    draft = target.with_name(f".ringfeed-{os.getpid()}-{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    draft, descriptor = _drafted(target, mode)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
             if mode is not None:
@@ -87,6 +104,23 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _drafted(target: Path, mode: int | None) -> tuple[Path, int]:
+    """Return a new file beside a target, and its descriptor.
+
+    Args:
+        target: What it is to replace.
+        mode: The mode of what is there; None where nothing is.
+    """
+    if mode is not None and not os.access(target, os.W_OK):
+        raise _forbidden(target)
+    draft = target.with_name(f".ringfeed-{os.getpid()}-{secrets.token_hex(4)}")
+    return draft, os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _forbidden(target: Path) -> PermissionError:
+    return PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(target))
 
 
 def _write_into(target: Path, content: bytes) -> None:

@@ -77,6 +77,7 @@ def convert(
     resume: bool = False,
     files: dict[str, str] | None = None,
     progress: Progress | None = None,
+    left_out: Callable[[tuple[Unreadable, ...]], None] | None = None,
 ) -> Report:
     """Write a database of examples, in the order of their keys.
 
@@ -92,6 +93,8 @@ def convert(
         resume: Go on with what an interrupted conversion of the same input has left, if it has.
         files: Text files that go into the folder too: names and contents.
         progress: Called now and then with the images done and the images in all.
+        left_out: Called with the images that are left out, if there are any, before the database
+            takes its name; where it raises, all that is stored can be gone on with.
 
     Raises:
         UnreadableImagesError: Images cannot be read, and are not to be skipped.
@@ -131,6 +134,14 @@ def convert(
             raise NothingConvertedError(unreadable)
         if unreadable and not skip_unreadable:
             raise UnreadableImagesError(unreadable, len(examples))
+        if unreadable and left_out is not None:
+            try:
+                left_out(unreadable)
+            except BaseException:
+                logger.warning(
+                    "%s: all that can be read is stored; --resume goes on with it", draft.folder
+                )
+                raise
         return tally.report(len(examples), draft.finish(files))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from prefetch._counted import counted
-from prefetch._output_file import OutputError
+from prefetch._output_file import OutputError, check_writable
 from prefetch.cli._outputs import check_folder, check_no_input
 from prefetch.cli._tables import check_unreadable, remove_unreadable, table, write_unreadable
 from prefetch.cli._terminal import Patience, print_fields, print_json, shown_bytes
@@ -130,6 +130,8 @@ def convert(
     check_folder(None if report == usual else report)
     check_no_input(report, [*inputs, database, _beside(database, ".partial")])
     check_unreadable(report)
+    if report != usual:  # where the database itself is to be made
+        check_writable(report)
     conversion.check_free(database)  # before a large input is read
     began = time.perf_counter()
     try:
@@ -167,23 +169,23 @@ def convert(
                 resume=resume,
                 files=_class_file(opened),
                 progress=lambda num, total: patience("converting", num, total),
+                left_out=lambda unreadable: _list_unreadable(report, unreadable),
             )
     except conversion.UnreadableImagesError as error:
-        _list_unreadable(report, error.unreadable)
+        try:
+            _list_unreadable(report, error.unreadable)
+        except OutputError as of_list:  # the images are what the caller wants to hear of
+            logger.error("%s", of_list)  # noqa: TRY400 - a line, no traceback
         raise
-    listed_in: Path | None = None
     if not done.unreadable:
         remove_unreadable(usual)
-    elif _list_unreadable(report, done.unreadable):
-        listed_in = report
+    listed_in = report if done.unreadable else None
     _warn_of_shapes(done)
     elapsed_s = time.perf_counter() - began
     if as_json:
         print_json(_as_json(database, opened, done, listed_in, elapsed_s))
     else:
         print_fields(_fields(database, opened, done, listed_in, elapsed_s))
-    if done.unreadable and listed_in is None:
-        raise typer.Exit(1)
 
 
 def _beside(database: Path, ending: str) -> Path:
@@ -227,16 +229,15 @@ def _class_file(opened: Input) -> dict[str, str]:
     return {"classes.tsv": table((label, name) for name, label in opened.classes)}
 
 
-def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> bool:
-    """Write the list of images that cannot be read; return whether that was possible."""
-    try:
-        write_unreadable(path, unreadable)
-    except OutputError as error:  # the conversion itself is what the caller wants to hear of
-        logger.error("%s", error)  # noqa: TRY400 - a line, no traceback
-        return False
+def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:
+    """Write the list of images that cannot be read.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    write_unreadable(path, unreadable)
     count = counted(len(unreadable), "image")
     logger.warning("%s: lists %s that cannot be read", path, count)
-    return True
 
 
 def _warn_of_input(options: InputOptions, opened: Input) -> None:
@@ -290,10 +291,7 @@ def _fields(
         yield "", f"and {len(opened.classes) - _SHAPES_SHOWN} more; all are in classes.tsv"
     if done.unreadable:
         left_out = counted(len(done.unreadable), "image")
-        yield (
-            "unreadable",
-            f"{left_out} left out" + (f", listed in {listed_in}" if listed_in else ""),
-        )
+        yield "unreadable", f"{left_out} left out, listed in {listed_in}"
     yield "size", shown_bytes(done.size_bytes)
 
 
