@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOTE_BYTES: Final = 48
+_DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv"))
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.
@@ -303,10 +304,12 @@ def check_free(final: Path) -> None:
     Raises:
         ConversionError: There is.
     """
-    if os.path.lexists(final):
-        raise ConversionError(
-            f"{final.absolute()}: is there already; remove it, or choose another name"
-        )
+    if not os.path.lexists(final):
+        return
+    # Where DB is forgotten, the last of the inputs stands in its place: nobody is to remove that.
+    may_go = final.is_dir() and {path.name for path in final.iterdir()} <= _DATABASE_FILES
+    cure = "remove it, or choose another name" if may_go else "and is no database; name another"
+    raise ConversionError(f"{final.absolute()}: is there already{';' if may_go else ''} {cure}")
 
 
 def _describe(descriptor: int, content: bytes) -> None:

@@ -128,7 +128,10 @@ def convert(
     usual = _beside(database, ".unreadable.tsv")
     report = report or usual
     check_folder(None if report == usual else report)
-    check_no_input(report, [*inputs, database, _beside(database, ".partial")])
+    partial = _beside(database, ".partial")
+    for made in (database, partial):
+        check_no_input(made, inputs, cure="DB, the last argument, is another folder, to be made")
+    check_no_input(report, [*inputs, database, partial])
     check_unreadable(report)
     if report != usual:  # where the database itself is to be made
         check_writable(report)

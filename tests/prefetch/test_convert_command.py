@@ -168,6 +168,45 @@ def test_a_wrong_use_exits_with_2(
     assert ["images", "list.txt"] == names_in(Path())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["images", "list.txt", "list.txt"],
+        ["images", "list.txt", "images/../list.txt"],
+        ["images", "list.txt", "images"],
+        ["images", "images"],
+        ["x.npy", "x.npy"],
+        ["x.npy", "y.npy", "link"],
+        ["images", "a.partial", "a"],
+    ],
+    ids=" ".join,
+)
+def test_a_database_in_the_place_of_what_is_read_is_a_wrong_use(
+    arguments: list[str], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("x.npy", np.zeros((2, 6, 5, 3), np.uint8))
+    np.save("y.npy", np.array([1, 2]))
+    Path("link").symlink_to("y.npy")
+    Path("a.partial").hardlink_to("list.txt")
+    before = names_in(Path()), names_in(images)
+    assert 2 == main(["convert", *arguments])
+    err = capsys.readouterr().err
+    assert "which is read; DB, the last argument, is another folder" in err
+    assert "remove" not in err
+    assert before == (names_in(Path()), names_in(images))
+
+
+@pytest.mark.parametrize("arguments", [["images", "list.txt"], ["x.npy", "images"]])
+def test_where_the_database_was_forgotten_nobody_is_told_to_remove_an_input(
+    arguments: list[str], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("x.npy", np.zeros((2, 6, 5, 3), np.uint8))
+    assert 1 == main(["convert", *arguments])
+    err = capsys.readouterr().err
+    assert f"{images.parent}/{arguments[-1]}: is there already and is no database; name" in err
+    assert "remove" not in err
+
+
 def test_a_wrong_path_is_told_in_full(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 1 == main(["convert", "pictures", "list.txt", "db"])
     assert f"{Path('pictures').absolute()}: there is no such" in capsys.readouterr().err
