@@ -10,6 +10,9 @@ file are decoded and encoded anew instead: those of more than 8 bits, those with
 ones that are to be grey. Grey files that are to be coloured, and turned ones, stay as they are, as
 in Caffe; a feed's force_color makes the former coloured and the latter upright.
 
+No GIF is written: OpenCV's have so few colours that pixels differ by 80 of 255, and the OpenCV of
+Caffe's time wrote none. GIF files that may stay as they are do.
+
 A cut or damaged JPEG, which OpenCV fills up with grey, is unreadable here.
 """
 
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
     from prefetch._convert._listing import Listing
 
+_GIF: Final = "gif"
+_FEW_COLORS: Final = "a GIF that is written has 256 colours at the most, and others would be lost"
 _JPEG: Final = frozenset(("jpg", "jpeg"))
 
 
@@ -80,6 +85,8 @@ class Treatment:
                 f"{self.resize_height} x {self.resize_width} (height x width) are more than the "
                 f"{MAX_PIXELS} pixels that a feed takes of an image"
             )
+        if self.encode_type.lower() == _GIF:
+            raise OptionsError(f"--encode-type gif: {_FEW_COLORS}; --encode-type png keeps all")
         if self.encode_type and not self._makes_usable_files():
             kind = "grey images" if self.gray else "colour images"
             raise OptionsError(
@@ -275,8 +282,10 @@ def _encoded(image: NDArray[np.uint8], ending: str) -> bytes:
     """Return the file of an image.
 
     Raises:
-        UnreadableError: OpenCV writes none of that type with so many channels.
+        UnreadableError: OpenCV writes none of that type with so many channels, or it is GIF.
     """
+    if ending == _GIF:
+        raise UnreadableError(f"has to be encoded anew, and {_FEW_COLORS}; --encode-type png")
     is_done, file = cv2.imencode(f".{ending}", image)
     if not is_done:
         raise UnreadableError(

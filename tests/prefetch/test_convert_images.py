@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -248,11 +249,40 @@ def test_an_encode_type_that_makes_no_usable_files_is_refused_at_once(encode_typ
         Treatment(encode_type=encode_type)
 
 
-def test_an_image_that_the_type_of_its_name_cannot_hold_is_unreadable(tmp_path: Path) -> None:
-    """A GIF has no grey in OpenCV, which says so by its result alone."""
-    write(tmp_path / "a.gif", COLORS)
-    with pytest.raises(UnreadableError, match="no gif file of 1 channel; --encode-type"):
-        examples(tmp_path, "a.gif", GRAY_ENCODED).read(0)
+def test_an_image_that_the_type_of_its_name_cannot_hold_is_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenCV says so by its result alone, as it did of grey GIFs."""
+    monkeypatch.setattr(cv2, "imencode", lambda *_: (False, np.empty(0, np.uint8)))
+    cv2.imwrite(str(tmp_path / "a.png"), COLORS)
+    with pytest.raises(UnreadableError, match="no png file of 1 channel; --encode-type"):
+        examples(tmp_path, "a.png", GRAY_ENCODED).read(0)
+
+
+@pytest.mark.parametrize(
+    "treatment",
+    [GRAY_ENCODED, Treatment(encoded=True, resize_height=4, resize_width=4)],
+    ids=["gray", "resized"],
+)
+@pytest.mark.parametrize("name", ["a.gif", "a.GIF"])
+def test_a_gif_is_stored_as_it_is_or_as_png_and_never_written(
+    name: str, treatment: Treatment, tmp_path: Path
+) -> None:
+    file = write(tmp_path / name, COLORS)
+    assert file == stored(tmp_path, name, COLOR_ENCODED).data
+    with pytest.raises(UnreadableError, match=r"256 colours at the most.*--encode-type png"):
+        examples(tmp_path, name, treatment).read(0)
+    as_png = replace(treatment, encode_type="png")
+    expected = stored(tmp_path, name, replace(treatment, encoded=False))
+    image = decoded(stored(tmp_path, name, as_png))
+    image = image if image.ndim == 3 else image[:, :, np.newaxis]
+    np.testing.assert_array_equal(pixels(expected), image.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("encode_type", ["gif", "GIF"])
+def test_gif_is_no_type_to_encode_to(encode_type: str) -> None:
+    with pytest.raises(OptionsError, match=r"256 colours at the most.*--encode-type png"):
+        Treatment(encode_type=encode_type)
 
 
 def test_the_fingerprint_tells_names_labels_and_treatment_apart() -> None:
