@@ -13,7 +13,8 @@ in Caffe; a feed's force_color makes the former coloured and the latter upright.
 No GIF is written: OpenCV's have so few colours that pixels differ by 80 of 255, and the OpenCV of
 Caffe's time wrote none. GIF files that may stay as they are do.
 
-A cut or damaged JPEG, which OpenCV fills up with grey, is unreadable here.
+A JPEG that is cut, or in which libjpeg notices damage, is unreadable here, where OpenCV fills it up
+with grey. What damage is noticed in which type is in the guide.
 """
 
 from __future__ import annotations

@@ -229,6 +229,27 @@ def test_an_unreadable_file_says_why(
         examples(tmp_path, "a.jpg", treatment).read(0)
 
 
+@pytest.mark.parametrize("ending", ["png", "jpg", "tif", "webp", "bmp", "gif", "ppm"])
+@pytest.mark.parametrize("share", [0.4, 0.9])
+def test_a_file_that_ends_early_is_unreadable_whatever_its_type(
+    ending: str, share: float, tmp_path: Path
+) -> None:
+    file = write(tmp_path / f"a.{ending}", COLORS)
+    (tmp_path / f"a.{ending}").write_bytes(file[: int(share * len(file))])
+    with pytest.raises(UnreadableError):
+        examples(tmp_path, f"a.{ending}", Treatment()).read(0)
+
+
+def test_a_png_of_which_a_byte_of_its_pixels_has_changed_is_unreadable(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.png", COLORS)
+    for at in range(file.index(b"IDAT") + 4, file.index(b"IEND") - 4, 29):
+        changed = bytearray(file)
+        changed[at] ^= 0x40
+        (tmp_path / "a.png").write_bytes(changed)
+        with pytest.raises(UnreadableError, match="cannot be decoded"):
+            examples(tmp_path, "a.png", Treatment()).read(0)
+
+
 def test_a_name_with_a_zero_byte_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="embedded null"):
         examples(tmp_path, "a\0.jpg", Treatment()).read(0)
