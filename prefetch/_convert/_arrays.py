@@ -103,6 +103,8 @@ class ArrayExamples:
         labels = b"none" if self._labels is None else self._labels.tobytes()
         shape = " x ".join(map(str, self._images.shape))
         return {
-            "array": f"{shape} {self._images.dtype}, keys of {self._digits} digits",
+            # Strides tell which axis of the file is which, and whether channels are reversed.
+            "array": f"{shape} {self._images.dtype}, strides {self._images.strides}, "
+            f"keys of {self._digits} digits",
             "labels": hashlib.sha256(labels).hexdigest(),
         }

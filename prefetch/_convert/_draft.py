@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOTE_BYTES: Final = 48
-_DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv"))
+_DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv", "conversion.json"))
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.

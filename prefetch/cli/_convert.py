@@ -105,7 +105,7 @@ def convert(
         typer.Option(
             "--resume",
             help="Go on with what an interrupted run has left in DB.partial, if its images are as "
-            "they were.",
+            "they were; do nothing where it has finished.",
         ),
     ] = False,
     threads: Annotated[
@@ -135,7 +135,8 @@ def convert(
     check_unreadable(report)
     if report != usual:  # where the database itself is to be made
         check_writable(report)
-    conversion.check_free(database)  # before a large input is read
+    if not (resume and conversion.is_finished(database)):
+        conversion.check_free(database)  # before a large input is read
     began = time.perf_counter()
     try:
         options = conversion.InputOptions(
@@ -183,6 +184,12 @@ def convert(
     if not done.unreadable:
         remove_unreadable(usual)
     listed_in = report if done.unreadable else None
+    if done.was_finished:
+        logger.warning(
+            "%s: is finished already, by the same names, labels and options; nothing was done, and "
+            "no content was compared",
+            database.absolute(),
+        )
     _warn_of_shapes(done)
     elapsed_s = time.perf_counter() - began
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (4, 3, 5, 6), np.uint8)
 LABELS = np.array([3, 0, 2, 1])
+LAYOUTS: tuple[Literal["nchw", "nhwc"], ...] = ("nchw", "nhwc")
 
 
 def datums(examples: ArrayExamples) -> list[Datum]:
@@ -121,6 +122,16 @@ def test_floats_become_float_data(dtype: type, tmp_path: Path) -> None:
     found = datums(read_arrays(saved(tmp_path / "x.npy", values)))
     assert values[1].astype(np.float32).ravel().tolist() == list(found[1].float_data)
     assert not found[1].HasField("data")
+
+
+def test_the_fingerprint_tells_orders_of_axes_and_channels_apart(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", np.zeros((2, 3, 3, 3), np.uint8))
+    found = [
+        read_arrays(path, layout=layout, reverse_channels=reverse).fingerprint()["array"]
+        for layout in LAYOUTS
+        for reverse in (False, True)
+    ]
+    assert 4 == len(set(found))
 
 
 def test_several_float_labels_fit_a_database_of_their_own(tmp_path: Path) -> None:

@@ -221,6 +221,54 @@ def test_a_database_that_is_there_is_told_before_anything_is_read(
     assert f"{Path('db').absolute()}: is there already; remove it" in capsys.readouterr().err
 
 
+def test_resuming_ends_well_where_the_same_conversion_has_finished(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "k\udcf6ln.png").touch()
+    Path("list.txt").write_bytes(b"0.png 0\n1.png 1\nk\xf6ln.png 2\n")
+    command = ["convert", "images", "list.txt", "db", "--skip-unreadable", "--resume", "--json"]
+    assert 0 == main(command)
+    first = json.loads(capsys.readouterr().out)
+    listed = Path("db.unreadable.tsv").read_bytes()
+    Path("db.unreadable.tsv").unlink()
+    before = Path("db/data.mdb").stat()
+    assert 0 == main(command)
+    out, err = capsys.readouterr()
+    assert f"{Path('db').absolute()}: is finished already, by the same names, labels and" in err
+    again = json.loads(out)
+    assert again.pop("elapsed_s") >= 0
+    del first["elapsed_s"]
+    assert {**first, "records_resumed": 2} == again
+    assert listed == Path("db.unreadable.tsv").read_bytes()
+    assert before == Path("db/data.mdb").stat()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [["--gray"], ["--skip-unreadable"], ["--check-size"], ["a label"], ["no record of it"]],
+)
+def test_a_finished_database_of_anything_else_is_in_the_way(
+    change: list[str], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(images / "1.png"), np.zeros((7, 8, 3), np.uint8))
+    (images / "3.png").unlink()
+    command = ["convert", "images", "list.txt", "db", "--resume"]
+    assert 0 == main([*command, "--skip-unreadable"])
+    changed = [*command, "--skip-unreadable", *change]
+    if change == ["--skip-unreadable"]:
+        changed = command
+    elif change == ["a label"]:
+        Path("list.txt").write_text(Path("list.txt").read_text().replace("1.png 1", "1.png 7"))
+        changed = changed[:-1]
+    elif change == ["no record of it"]:
+        Path("db/conversion.json").unlink()
+        changed = changed[:-1]
+    before = Path("db/data.mdb").stat()
+    assert 1 == main(changed)
+    assert "is there already; remove it" in capsys.readouterr().err
+    assert before == Path("db/data.mdb").stat()
+
+
 def test_one_size_alone_warns_that_it_has_no_effect(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
