@@ -14,6 +14,7 @@ from prefetch._convert._arrays import ArrayExamples
 from prefetch._convert._errors import InputError, OptionsError
 from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, check_labels
 from prefetch._convert._stamps import stamp_of_all
+from prefetch._counted import counted
 from prefetch._input_file import check_regular, open_regular, read_regular
 
 if TYPE_CHECKING:
@@ -257,6 +258,15 @@ def _load(path: Path) -> NDArray[Any]:
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(shown, "holds several arrays; one is expected here")
+    if isinstance(array, np.memmap):
+        num_behind = path.stat().st_size - array.offset - array.nbytes
+        if num_behind > 0:
+            raise InputError(
+                shown,
+                f"has {counted(num_behind, 'byte')} behind its array of "
+                f"{' x '.join(map(str, array.shape))} {array.dtype}; it is damaged, or holds "
+                f"several arrays: save each in a file of its own",
+            )
     return array
 
 

@@ -68,6 +68,11 @@ class ArrayExamples:
         self._digits = max(digits, len(str(len(images) - 1)))
         self._stamp = stamp
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether records have labels."""
+        return self._labels is not None
+
     def __len__(self) -> int:
         return len(self._images)
 

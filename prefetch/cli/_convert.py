@@ -295,6 +295,8 @@ def _fields(
             yield "", f"and {counted(len(done.shapes) - number, 'more shape')}"
             break
         yield "" if number else "shapes", f"{' x '.join(map(str, shape))}: {count}"
+    if not opened.has_labels:
+        yield "labels", "none"
     for number, (name, label) in enumerate(opened.classes[:_SHAPES_SHOWN]):
         yield "" if number else "classes", f"{label}: {name}"
     if len(opened.classes) > _SHAPES_SHOWN:
@@ -318,6 +320,7 @@ def _as_json(
         "shapes": [
             {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
         ],
+        "has_labels": opened.has_labels,
         "classes": dict(opened.classes),
         "unreadable": len(done.unreadable),
         "unreadable_report": None if listed_in is None else str(listed_in),

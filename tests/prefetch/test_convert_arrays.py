@@ -196,6 +196,19 @@ def test_a_pickled_array_is_not_run(tmp_path: Path) -> None:
         read_arrays(tmp_path / "x.npz")
 
 
+def test_bytes_behind_an_array_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", IMAGES)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"x")
+    with pytest.raises(InputError, match="has 1 byte behind its array of 4 x 3 x 5 x 6 uint8; it"):
+        read_arrays(path)
+    path.write_bytes(whole)
+    labels = saved(tmp_path / "y.npy", LABELS)
+    labels.write_bytes(2 * labels.read_bytes())
+    with pytest.raises(InputError, match=r"y\.npy: has \d+ bytes behind its array of 4 int64"):
+        read_arrays(path, labels)
+
+
 def header_only(descr: str, shape: str) -> bytes:
     """Return a .npy file that ends behind its header."""
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n".encode()

@@ -55,6 +55,7 @@ def test_the_json_report_is_all_of_the_output(
         "records_resumed": 0,
         "records_unchanged": 4,
         "shapes": [{"shape": [3, 6, 8], "records": 4}],
+        "has_labels": True,
         "classes": {},
         "unreadable": 0,
         "unreadable_report": None,
@@ -442,3 +443,14 @@ def test_arrays_convert_from_the_command_line(
     np.savez("x.npz", a=np.zeros((2, 6, 5, 3), np.uint8), b=np.array([1, 2]))
     assert 0 == main(["convert", "x.npz", "db", "--arrays", "a,b", "--reverse-channels"])
     assert "3 x 6 x 5: 2" in capsys.readouterr().out
+
+
+def test_arrays_without_labels_are_told(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.zeros((2, 6, 5, 3), np.uint8))
+    np.save("y.npy", np.array([1, 2]))
+    assert 0 == main(["convert", "x.npy", "db"])
+    assert re.search(r"^labels +none$", capsys.readouterr().out, re.MULTILINE)
+    assert 0 == main(["convert", "x.npy", "db2", "--json"])
+    assert json.loads(capsys.readouterr().out)["has_labels"] is False
+    assert 0 == main(["convert", "x.npy", "y.npy", "db3"])
+    assert "labels" not in capsys.readouterr().out
