@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import secrets
 import shutil
 import stat
@@ -75,7 +76,7 @@ def check_writable(path: Path) -> None:
 def cure(error: OSError, path: Path) -> str:
     """Say what helps against an error of writing at a path."""
     if error.errno in _FULL:
-        return f"{free_bytes(path)} bytes are free there; make room, or name another place"
+        return f"{room(path)}; make room, or name another place"
     if error.errno in _FORBIDDEN:
         return "name a place where you may write, or have it permitted"
     if error.errno == errno.ENAMETOOLONG:
@@ -83,12 +84,16 @@ def cure(error: OSError, path: Path) -> str:
     return "name another place"
 
 
-def free_bytes(path: Path) -> int:
-    """Return the bytes that are free where a path is, or is to be."""
+def room(path: Path) -> str:
+    """Say how many bytes can be written where a path is, or is to be."""
     where = path.absolute()
     while not where.exists():
         where = where.parent
-    return shutil.disk_usage(where).free
+    free = shutil.disk_usage(where).free
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limited = 0 <= limit < free  # a process without a limit has -1
+    largest = f", in files of {limit} bytes at the most (ulimit -f)" if limited else ""
+    return f"{free} bytes are free there{largest}"
 
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:

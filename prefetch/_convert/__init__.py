@@ -17,6 +17,7 @@ from prefetch._convert._errors import (
     ShapesDifferError,
     Unreadable,
     UnreadableImagesError,
+    read_or_written,
 )
 from prefetch._convert._finished import Report, is_finished
 from prefetch._convert._images import Treatment
@@ -42,4 +43,5 @@ __all__ = [
     "convert",
     "is_finished",
     "open_input",
+    "read_or_written",
 ]

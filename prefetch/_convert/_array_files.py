@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from prefetch._convert._arrays import ArrayExamples
+from prefetch._convert._arrays import ArrayExamples, check_some
 from prefetch._convert._errors import InputError, OptionsError
 from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, check_labels
 from prefetch._convert._stamps import stamp_of_all
@@ -79,6 +79,7 @@ def read_arrays(
             raise InputError(path, f"holds labels, and {labels_path} gives others; leave one out")
         labels = _load(labels_path)
         of_labels = os.fspath(labels_path.absolute())
+    check_some(path, images)
     if images.ndim == 3:
         images = images[:, np.newaxis]
     elif images.ndim == 4 and (layout or _layout(path, images.shape)) == "nhwc":
@@ -248,18 +249,25 @@ def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray
 
 def _load(path: Path) -> NDArray[Any]:
     shown = os.fspath(path.absolute())
+    size = path.stat().st_size
+    if size == 0:
+        raise InputError(shown, "the file is empty")
     try:
         with np.errstate(over="ignore"):  # of a shape's product, which the error is about
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
+        if "mmap length" in str(error):
+            raise InputError(
+                shown, f"is cut: it has {counted(size, 'byte')}, and its header tells of more"
+            ) from None
         raise InputError(shown, f"is no NumPy array: {_why(error)}") from None
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(shown, "holds several arrays; one is expected here")
     if isinstance(array, np.memmap):
-        num_behind = path.stat().st_size - array.offset - array.nbytes
+        num_behind = size - array.offset - array.nbytes
         if num_behind > 0:
             raise InputError(
                 shown,

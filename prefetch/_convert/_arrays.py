@@ -46,6 +46,7 @@ class ArrayExamples:
         labels_path: str | None = None,
         stamp: bytes = b"",
     ) -> None:
+        check_some(path, images)
         if images.ndim != 4 or 0 in images.shape:
             raise InputError(
                 path,
@@ -113,3 +114,13 @@ class ArrayExamples:
             f"keys of {self._digits} digits",
             "labels": hashlib.sha256(labels).hexdigest(),
         }
+
+
+def check_some(path: str, images: NDArray[Any]) -> None:
+    """Refuse an array of no images, whose other axes need not tell anything.
+
+    Raises:
+        InputError: It is one.
+    """
+    if images.ndim and not len(images):
+        raise InputError(path, f"holds no records: it is {' x '.join(map(str, images.shape))}")

@@ -31,7 +31,7 @@ import lmdb
 from prefetch._convert._errors import ConversionError
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import SourceError
-from prefetch._output_file import cure, free_bytes
+from prefetch._output_file import cure, room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -291,9 +291,9 @@ class Draft:
 
     def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        free = free_bytes(self.folder)  # LMDB tells a full disk as an I/O error
+        left = room(self.folder)  # LMDB tells a full disk as an I/O error
         return ConversionError(
-            f"{self.folder}: writing the database failed: {what}; {free} bytes are free there; "
+            f"{self.folder}: writing the database failed: {what}; {left}; "
             f"what was written before is kept: see to the disk and go on with --resume"
         )
 

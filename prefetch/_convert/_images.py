@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 import cv2
 import numpy as np
 
-from prefetch._convert._errors import OptionsError, UnreadableError
+from prefetch._convert._errors import UNWRITABLE, OptionsError, UnreadableError
 from prefetch._convert._examples import Example
 from prefetch._convert._keys import image_key
 from prefetch._convert._listing import suffix
@@ -38,7 +38,7 @@ from prefetch._convert._stamps import stamp_of, stamp_of_all
 from prefetch._counted import counted
 from prefetch._datum import encode_datum
 from prefetch._decode import MAX_PIXELS, ImageDecoder
-from prefetch._faults import BadRecordError
+from prefetch._faults import BadRecordError, Reason
 from prefetch._input_file import check_regular, open_regular
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Treatment:
         ending = suffix(name)
         if not _can_encode(ending):
             raise UnreadableError(
-                f"no image can be written of the type that its name tells ({ending!r}); "
+                f"{UNWRITABLE}its name tells no type of image files that can be ({ending!r}); "
                 f"--encode-type sets one for all"
             )
         return ending
@@ -172,6 +172,8 @@ class ImageExamples:
         with _unreadable(), open_regular(self._root + name) as opened:
             stamp = stamp_of(os.fstat(opened.fileno()))
             file = opened.read()
+        if not file:
+            raise UnreadableError("the file is empty")
         try:
             return replace(self._example(name, file, label), stamp=stamp)
         except BadRecordError as bad:
@@ -286,11 +288,13 @@ def _encoded(image: NDArray[np.uint8], ending: str) -> bytes:
         UnreadableError: OpenCV writes none of that type with so many channels, or it is GIF.
     """
     if ending == _GIF:
-        raise UnreadableError(f"has to be encoded anew, and {_FEW_COLORS}; --encode-type png")
+        raise UnreadableError(
+            f"{UNWRITABLE}it has to be encoded anew, and {_FEW_COLORS}; --encode-type png keeps all"
+        )
     is_done, file = cv2.imencode(f".{ending}", image)
     if not is_done:
         raise UnreadableError(
-            f"OpenCV writes no {ending} file of {counted(image.shape[2], 'channel')}; "
+            f"{UNWRITABLE}OpenCV writes no {ending} file of {counted(image.shape[2], 'channel')}; "
             f"--encode-type sets another type"
         )
     return bytes(file)
@@ -302,4 +306,8 @@ def _can_encode(ending: str) -> bool:
 
 
 def _why(bad: BadRecordError) -> str:
+    """Return why an image cannot be decoded, in the words of a file, not of a record."""
+    if bad.reason is Reason.UNDECODABLE:
+        detail = f" ({bad.detail})" if bad.detail else ""
+        return f"cannot be decoded: it is damaged, or no image of a type that OpenCV reads{detail}"
     return bad.at(0).message()

@@ -245,9 +245,11 @@ def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:
     Raises:
         OutputError: It cannot be written.
     """
+    from prefetch._convert import read_or_written  # noqa: PLC0415 - OpenCV is slow to import
+
     write_unreadable(path, unreadable)
     count = counted(len(unreadable), "image")
-    logger.warning("%s: lists %s that cannot be read", path, count)
+    logger.warning("%s: lists %s that cannot be %s", path, count, read_or_written(unreadable))
 
 
 def _warn_of_input(options: InputOptions, opened: Input) -> None:

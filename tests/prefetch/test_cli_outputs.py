@@ -163,6 +163,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     ended = run_on_a_full_disk(100, *arguments)
     assert (1, "") == (ended.returncode, ended.stdout)
     assert f"error: {output}: cannot be written: File too large; " in ended.stderr
+    assert "bytes are free there, in files of 100 bytes at the most (ulimit -f)" in ended.stderr
     assert "make room, or name another place" in ended.stderr
     assert before == content(folder)
 
@@ -176,7 +177,7 @@ def test_a_disk_that_is_full_from_the_start_is_told_with_path_and_cure(
     assert (1, "") == (ended.returncode, ended.stdout)
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"error: {folder}/db.partial: ")
-    assert "bytes are free there" in line
+    assert f"bytes are free there, in files of {limit} bytes at the most (ulimit -f)" in line
     assert not Path("db").exists()
     resumed = run_on_a_full_disk(
         10_000_000, "convert", "images", "list.txt", "db", "--resume", "--json"

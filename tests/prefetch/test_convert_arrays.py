@@ -209,6 +209,25 @@ def test_bytes_behind_an_array_are_refused(tmp_path: Path) -> None:
         read_arrays(path, labels)
 
 
+def test_files_that_are_cut_empty_or_without_records_are_told(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", IMAGES)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"x\.npy: is cut: it has 487 bytes, and its header"):
+        read_arrays(path)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"x\.npy: the file is empty"):
+        read_arrays(path)
+    for shape in ((0, 3, 8, 8), (0, 8, 3, 3), (0, 8, 8)):
+        np.savez(tmp_path / "x.npz", images=np.zeros(shape, np.uint8))
+        for one in (saved(path, np.zeros(shape, np.uint8)), tmp_path / "x.npz"):
+            with pytest.raises(InputError, match="holds no records: it is 0 x "):
+                read_arrays(one)
+    of_images = idx(tmp_path / "i", IMAGES[:0, 0], magic=2051)
+    of_labels = idx(tmp_path / "l", LABELS[:0].astype(np.uint8), magic=2049)
+    with pytest.raises(InputError, match="holds no records: it is 0 x 1 x 5 x 6"):
+        read_mnist(of_images, of_labels)
+
+
 def header_only(descr: str, shape: str) -> bytes:
     """Return a .npy file that ends behind its header."""
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n".encode()
@@ -240,7 +259,7 @@ def test_a_header_that_no_file_can_have_is_refused(
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("images.npy", content)
     with pytest.raises(
-        InputError, match=r"is no NumPy array|is no \.npz file|expected|images and"
+        InputError, match=r"is cut|is no NumPy array|is no \.npz file|expected|images and"
     ) as caught:
         read_arrays(tmp_path / name)
     assert "overflow" not in str(caught.value)  # that would be a warning of NumPy's

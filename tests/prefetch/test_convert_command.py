@@ -454,3 +454,28 @@ def test_arrays_without_labels_are_told(images: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["has_labels"] is False
     assert 0 == main(["convert", "x.npy", "y.npy", "db3"])
     assert "labels" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["0.png", "none.png"], "read"),
+        (["0.png", "photo"], "written"),
+        (["0.png", "photo", "none.png"], "read or written"),
+    ],
+)
+def test_what_cannot_be_written_is_not_said_to_be_unreadable(
+    names: list[str], words: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "photo").write_bytes((images / "1.png").read_bytes())
+    write_list(Path("list.txt"), names)
+    assert 1 == main(["convert", "images", "list.txt", "db", "--encoded"])
+    err = capsys.readouterr().err
+    assert f"{len(names) - 1} of {len(names)} images cannot be {words}:" in err
+    assert f"that cannot be {words}\n" in err
+    write_list(Path("list.txt"), names[1:2])
+    assert 1 == main(["convert", "images", "list.txt", "db2", "--encoded"])
+    err = capsys.readouterr().err
+    what = "read" if names[1] == "none.png" else "written"
+    assert f"the only image cannot be {what}, so that no database is made" in err
+    assert ("relative to ROOT?" in err) == (names[1] == "none.png")
