@@ -47,7 +47,7 @@ class ArrayExamples:
         stamp: bytes = b"",
     ) -> None:
         check_some(path, images)
-        if images.ndim != 4 or 0 in images.shape:
+        if images.ndim != 4:
             raise InputError(
                 path,
                 f"expected images of shape records x channels x height x width, found "
@@ -117,10 +117,11 @@ class ArrayExamples:
 
 
 def check_some(path: str, images: NDArray[Any]) -> None:
-    """Refuse an array of no images, whose other axes need not tell anything.
+    """Refuse an array of no elements, whose axes need not tell anything.
 
     Raises:
         InputError: It is one.
     """
-    if images.ndim and not len(images):
-        raise InputError(path, f"holds no records: it is {' x '.join(map(str, images.shape))}")
+    if 0 in images.shape:
+        lacks = "pixels" if len(images) else "records"
+        raise InputError(path, f"holds no {lacks}: it is {' x '.join(map(str, images.shape))}")

@@ -222,6 +222,8 @@ def test_files_that_are_cut_empty_or_without_records_are_told(tmp_path: Path) ->
         for one in (saved(path, np.zeros(shape, np.uint8)), tmp_path / "x.npz"):
             with pytest.raises(InputError, match="holds no records: it is 0 x "):
                 read_arrays(one)
+    with pytest.raises(InputError, match="holds no pixels: it is 2 x 3 x 0 x 8"):
+        read_arrays(saved(path, np.zeros((2, 3, 0, 8), np.uint8)))
     of_images = idx(tmp_path / "i", IMAGES[:0, 0], magic=2051)
     of_labels = idx(tmp_path / "l", LABELS[:0].astype(np.uint8), magic=2049)
     with pytest.raises(InputError, match="holds no records: it is 0 x 1 x 5 x 6"):
