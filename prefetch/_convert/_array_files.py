@@ -18,6 +18,7 @@ from prefetch._counted import counted
 from prefetch._input_file import check_regular, open_regular, read_regular
 
 if TYPE_CHECKING:
+    import zipfile
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -299,11 +300,17 @@ def _from_npz(
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name in (names or file.files)}
+            behind = {name: _num_behind(file.zip, name, array) for name, array in arrays.items()}
             held = ", ".join(file.files) or "none"
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
         raise InputError(shown, f"is no .npz file that can be read: {_why(error)}") from None
+    for name, num_behind in behind.items():
+        if num_behind:
+            raise InputError(
+                shown, f"has {counted(num_behind, 'byte')} behind its array {name!r}; it is damaged"
+            )
     if names is not None:
         for name in names:
             if name not in arrays:
@@ -319,6 +326,17 @@ def _from_npz(
             f"name them with --arrays IMAGES,LABELS; it holds {found or 'none'}",
         )
     return arrays[images[0]], arrays[labels[0]] if labels else None
+
+
+def _num_behind(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> int:
+    """Return how many bytes follow an array in its file in an archive."""
+    member = f"{name}.npy" if f"{name}.npy" in archive.namelist() else name
+    with archive.open(member) as file:
+        begin = file.read(12)
+    # Behind 6 bytes of magic and 2 of the version, the header's length: of 2 bytes in version 1.
+    end = 10 if begin[6] == 1 else 12
+    header = end + int.from_bytes(begin[8:end], "little")
+    return archive.getinfo(member).file_size - header - int(array.nbytes)
 
 
 def _layout(path: str, shape: tuple[int, ...]) -> Layout:

@@ -209,6 +209,17 @@ def test_bytes_behind_an_array_are_refused(tmp_path: Path) -> None:
         read_arrays(path, labels)
 
 
+def test_bytes_behind_an_array_in_an_npz_are_refused(tmp_path: Path) -> None:
+    content = saved(tmp_path / "x.npy", IMAGES).read_bytes()
+    for behind in (b"", b"xy"):
+        with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("images.npy", content + behind)
+        if not behind:
+            assert 4 == len(read_arrays(tmp_path / "x.npz"))
+    with pytest.raises(InputError, match=r"x\.npz: has 2 bytes behind its array 'images'"):
+        read_arrays(tmp_path / "x.npz")
+
+
 def test_files_that_are_cut_empty_or_without_records_are_told(tmp_path: Path) -> None:
     path = saved(tmp_path / "x.npy", IMAGES)
     path.write_bytes(path.read_bytes()[:-1])
