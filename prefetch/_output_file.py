@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import secrets
 import shutil
 import stat
@@ -52,10 +53,30 @@ def write_whole(path: Path, content: bytes) -> None:
         raise OutputError(os.fspath(path), error) from error
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before there is anything to write; leaves no trace.
+
+    What only shows when bytes come, such as a full disk, is not found so.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        mode = path.stat().st_mode if path.exists() else None
+        if mode is None or stat.S_ISREG(mode):
+            draft, descriptor = _drafted(Path(os.path.realpath(path)), mode)
+            os.close(descriptor)
+            draft.unlink()
+        elif not os.access(path, os.W_OK):  # to open a pipe would be an end to its reader
+            raise _forbidden(path)
+    except OSError as error:
+        raise OutputError(os.fspath(path), error) from error
+
+
 def cure(error: OSError, path: Path) -> str:
     """Say what helps against an error of writing at a path."""
     if error.errno in _FULL:
-        return f"{free_bytes(path)} bytes are free there; make room, or name another place"
+        return f"{room(path)}; make room, or name another place"
     if error.errno in _FORBIDDEN:
         return "name a place where you may write, or have it permitted"
     if error.errno == errno.ENAMETOOLONG:
@@ -63,19 +84,20 @@ def cure(error: OSError, path: Path) -> str:
     return "name another place"
 
 
-def free_bytes(path: Path) -> int:
-    """Return the bytes that are free where a path is, or is to be."""
+def room(path: Path) -> str:
+    """Say how many bytes can be written where a path is, or is to be."""
     where = path.absolute()
     while not where.exists():
         where = where.parent
-    return shutil.disk_usage(where).free
+    free = shutil.disk_usage(where).free
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limited = 0 <= limit < free  # a process without a limit has -1
+    largest = f", in files of {limit} bytes at the most (ulimit -f)" if limited else ""
+    return f"{free} bytes are free there{largest}"
 
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:
-    if mode is not None and not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(target))
-    draft = target.with_name(f".ringfeed-{os.getpid()}-{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    draft, descriptor = _drafted(target, mode)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
             if mode is not None:
@@ -87,6 +109,23 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _drafted(target: Path, mode: int | None) -> tuple[Path, int]:
+    """Return a new file beside a target, and its descriptor.
+
+    Args:
+        target: What it is to replace.
+        mode: The mode of what is there; None where nothing is.
+    """
+    if mode is not None and not os.access(target, os.W_OK):
+        raise _forbidden(target)
+    draft = target.with_name(f".ringfeed-{os.getpid()}-{secrets.token_hex(4)}")
+    return draft, os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _forbidden(target: Path) -> PermissionError:
+    return PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(target))
 
 
 def _write_into(target: Path, content: bytes) -> None:

@@ -6,7 +6,7 @@ the two, `Examples` is all that either knows of the other.
 
 from __future__ import annotations
 
-from prefetch._convert._conversion import Report, convert
+from prefetch._convert._conversion import convert
 from prefetch._convert._draft import check_free
 from prefetch._convert._errors import (
     ChangedInputError,
@@ -17,7 +17,9 @@ from prefetch._convert._errors import (
     ShapesDifferError,
     Unreadable,
     UnreadableImagesError,
+    read_or_written,
 )
+from prefetch._convert._finished import Report, is_finished
 from prefetch._convert._images import Treatment
 from prefetch._convert._inputs import Input, InputOptions, Kind, open_input
 from prefetch._convert._labels import LabelRule
@@ -39,5 +41,7 @@ __all__ = [
     "UnreadableImagesError",
     "check_free",
     "convert",
+    "is_finished",
     "open_input",
+    "read_or_written",
 ]

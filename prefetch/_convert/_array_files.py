@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from prefetch._convert._arrays import ArrayExamples
+from prefetch._convert._arrays import ArrayExamples, check_some
 from prefetch._convert._errors import InputError, OptionsError
-from prefetch._convert._labels import LabelError, LabelRule, check_labels
+from prefetch._convert._labels import FLOATS_HINT, LabelError, LabelRule, check_labels
 from prefetch._convert._stamps import stamp_of_all
+from prefetch._counted import counted
 from prefetch._input_file import check_regular, open_regular, read_regular
 
 if TYPE_CHECKING:
+    import zipfile
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -50,7 +52,8 @@ def read_arrays(
         labels_path: ``.npy`` of the labels.
         names: Names of images and labels in the ``.npz``; None for the only array of 3 or 4 axes
             and the only one of 1.
-        layout: Order of the axes; None where one of them tells, with 1, 3 or 4 channels.
+        layout: Order of the axes; None where the shape tells: with 1, 3 or 4 channels, fewer than
+            rows and columns, or as (records, labels, 1, 1).
         reverse_channels: Store the channels in reverse, as for RGB that is to be stored as BGR.
         rule: Which labels are accepted.
 
@@ -77,6 +80,7 @@ def read_arrays(
             raise InputError(path, f"holds labels, and {labels_path} gives others; leave one out")
         labels = _load(labels_path)
         of_labels = os.fspath(labels_path.absolute())
+    check_some(path, images)
     if images.ndim == 3:
         images = images[:, np.newaxis]
     elif images.ndim == 4 and (layout or _layout(path, images.shape)) == "nhwc":
@@ -235,7 +239,9 @@ def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray
         labels = labels[:, 0]
     if labels.ndim != 1:
         shape = " x ".join(map(str, labels.shape))
-        raise InputError(path, f"expected one label a record, found labels of shape {shape}")
+        raise InputError(
+            path, f"expected one label a record, found labels of shape {shape}; {FLOATS_HINT}"
+        )
     try:
         return check_labels(labels, rule)
     except LabelError as error:
@@ -244,16 +250,32 @@ def _checked(path: str, labels: NDArray[Any] | None, rule: LabelRule) -> NDArray
 
 def _load(path: Path) -> NDArray[Any]:
     shown = os.fspath(path.absolute())
+    size = path.stat().st_size
+    if size == 0:
+        raise InputError(shown, "the file is empty")
     try:
         with np.errstate(over="ignore"):  # of a shape's product, which the error is about
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
+        if "mmap length" in str(error):
+            raise InputError(
+                shown, f"is cut: it has {counted(size, 'byte')}, and its header tells of more"
+            ) from None
         raise InputError(shown, f"is no NumPy array: {_why(error)}") from None
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(shown, "holds several arrays; one is expected here")
+    if isinstance(array, np.memmap):
+        num_behind = size - array.offset - array.nbytes
+        if num_behind > 0:
+            raise InputError(
+                shown,
+                f"has {counted(num_behind, 'byte')} behind its array of "
+                f"{' x '.join(map(str, array.shape))} {array.dtype}; it is damaged, or holds "
+                f"several arrays: save each in a file of its own",
+            )
     return array
 
 
@@ -278,11 +300,17 @@ def _from_npz(
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name in (names or file.files)}
+            behind = {name: _num_behind(file.zip, name, array) for name, array in arrays.items()}
             held = ", ".join(file.files) or "none"
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
         raise InputError(shown, f"is no .npz file that can be read: {_why(error)}") from None
+    for name, num_behind in behind.items():
+        if num_behind:
+            raise InputError(
+                shown, f"has {counted(num_behind, 'byte')} behind its array {name!r}; it is damaged"
+            )
     if names is not None:
         for name in names:
             if name not in arrays:
@@ -300,15 +328,39 @@ def _from_npz(
     return arrays[images[0]], arrays[labels[0]] if labels else None
 
 
+def _num_behind(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> int:
+    """Return how many bytes follow an array in its file in an archive."""
+    member = f"{name}.npy" if f"{name}.npy" in archive.namelist() else name
+    with archive.open(member) as file:
+        begin = file.read(12)
+    # Behind 6 bytes of magic and 2 of the version, the header's length: of 2 bytes in version 1.
+    end = 10 if begin[6] == 1 else 12
+    header = end + int.from_bytes(begin[8:end], "little")
+    return archive.getinfo(member).file_size - header - int(array.nbytes)
+
+
 def _layout(path: str, shape: tuple[int, ...]) -> Layout:
-    first, last = (shape[axis] in _FEW_CHANNELS for axis in (1, 3))
-    if first == last:
-        raise InputError(
-            path,
-            f"the shape {' x '.join(map(str, shape))} does not tell which axis is the channels; "
-            f"say so with --layout nchw or --layout nhwc",
-        )
-    return "nchw" if first else "nhwc"
+    """Return the order of the axes that a shape tells.
+
+    Channels are few, and fewer than rows and columns: 8 x 3 x 3 may be 8 channels of 3 x 3, or
+    8 x 3 pixels of 3 channels. Arrays of labels have no rows and columns: theirs are 1 x 1.
+
+    Raises:
+        InputError: It tells none.
+    """
+    if shape[2:] == (1, 1):
+        return "nchw"
+    if _may_be_channels(shape[1], shape[2:]) != _may_be_channels(shape[3], shape[1:3]):
+        return "nchw" if _may_be_channels(shape[1], shape[2:]) else "nhwc"
+    raise InputError(
+        path,
+        f"the shape {' x '.join(map(str, shape))} does not tell which axis is the channels; "
+        f"say so with --layout nchw or --layout nhwc",
+    )
+
+
+def _may_be_channels(size: int, others: tuple[int, ...]) -> bool:
+    return size in _FEW_CHANNELS and size < min(others)
 
 
 def _opened(path: Path) -> Any:

@@ -46,7 +46,8 @@ class ArrayExamples:
         labels_path: str | None = None,
         stamp: bytes = b"",
     ) -> None:
-        if images.ndim != 4 or 0 in images.shape:
+        check_some(path, images)
+        if images.ndim != 4:
             raise InputError(
                 path,
                 f"expected images of shape records x channels x height x width, found "
@@ -67,6 +68,11 @@ class ArrayExamples:
         self._labels = labels
         self._digits = max(digits, len(str(len(images) - 1)))
         self._stamp = stamp
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether records have labels."""
+        return self._labels is not None
 
     def __len__(self) -> int:
         return len(self._images)
@@ -103,6 +109,19 @@ class ArrayExamples:
         labels = b"none" if self._labels is None else self._labels.tobytes()
         shape = " x ".join(map(str, self._images.shape))
         return {
-            "array": f"{shape} {self._images.dtype}, keys of {self._digits} digits",
+            # Strides tell which axis of the file is which, and whether channels are reversed.
+            "array": f"{shape} {self._images.dtype}, strides {self._images.strides}, "
+            f"keys of {self._digits} digits",
             "labels": hashlib.sha256(labels).hexdigest(),
         }
+
+
+def check_some(path: str, images: NDArray[Any]) -> None:
+    """Refuse an array of no elements, whose axes need not tell anything.
+
+    Raises:
+        InputError: It is one.
+    """
+    if 0 in images.shape:
+        lacks = "pixels" if len(images) else "records"
+        raise InputError(path, f"holds no {lacks}: it is {' x '.join(map(str, images.shape))}")

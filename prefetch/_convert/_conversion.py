@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from prefetch._aside import aside
@@ -22,6 +22,7 @@ from prefetch._convert._errors import (
     UnreadableImagesError,
 )
 from prefetch._convert._examples import Example
+from prefetch._convert._finished import FINISHED_FILE, Report, finished_report, finished_text
 from prefetch._convert._images import one_thread_a_call
 from prefetch._convert._resuming import Stored, check_unchanged, note_of
 from prefetch._counted import counted
@@ -45,29 +46,6 @@ _AHEAD_BYTES: Final = 1 << 26
 _CHUNKS_A_THREAD: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a conversion did.
-
-    Attributes:
-        num_images: Images of the input.
-        num_stored: Records in the database.
-        num_resumed: Those of them that an earlier process had stored.
-        num_unchanged: Records that hold an image file as it was.
-        shapes: How many records have which shape.
-        unreadable: Images left out.
-        size_bytes: Size of the database's file.
-    """
-
-    num_images: int
-    num_stored: int
-    num_resumed: int
-    num_unchanged: int
-    shapes: dict[Shape, int]
-    unreadable: tuple[Unreadable, ...]
-    size_bytes: int
-
-
 def convert(
     examples: Examples,
     database: Path,
@@ -78,6 +56,7 @@ def convert(
     resume: bool = False,
     files: dict[str, str] | None = None,
     progress: Progress | None = None,
+    left_out: Callable[[tuple[Unreadable, ...]], None] | None = None,
 ) -> Report:
     """Write a database of examples, in the order of their keys.
 
@@ -90,9 +69,12 @@ def convert(
         threads: How many read; None for one a core. The result does not depend on it.
         check_size: Refuse records whose shape is not that of the first.
         skip_unreadable: Leave out images that cannot be read, instead of failing at the end.
-        resume: Go on with what an interrupted conversion of the same input has left, if it has.
+        resume: Go on with what an interrupted conversion of the same input has left, if it has;
+            where one has finished with the same names, labels and options, nothing is done.
         files: Text files that go into the folder too: names and contents.
         progress: Called now and then with the images done and the images in all.
+        left_out: Called with the images that are left out, if there are any, before the database
+            takes its name; where it raises, all that is stored can be gone on with.
 
     Raises:
         UnreadableImagesError: Images cannot be read, and are not to be skipped.
@@ -102,7 +84,14 @@ def convert(
         ConversionError: The disk is full, the place is taken, or no place to write.
     """
     num_threads = threads or len(os.sched_getaffinity(0))
-    with Draft(database, description_of(examples), resume=resume) as draft:
+    description = description_of(examples)
+    finished = finished_report(database, description) if resume else None
+    if finished is not None and _is_as_asked(
+        finished, check_size=check_size, skip_unreadable=skip_unreadable
+    ):
+        _tell(left_out, finished.unreadable)
+        return finished
+    with Draft(database, description, resume=resume) as draft:
         stored = frozenset(draft.keys())
         earlier = check_unchanged(draft, examples, stored, progress) if stored else Stored()
         todo: Sequence[int] = range(len(examples))
@@ -132,7 +121,31 @@ def convert(
             raise NothingConvertedError(unreadable)
         if unreadable and not skip_unreadable:
             raise UnreadableImagesError(unreadable, len(examples))
-        return tally.report(len(examples), draft.finish(files))
+        try:
+            _tell(left_out, unreadable)
+        except BaseException:
+            logger.warning(
+                "%s: all that can be read is stored; --resume goes on with it", draft.folder
+            )
+            raise
+        report = tally.report(len(examples))
+        kept = {FINISHED_FILE: finished_text(description, report)}
+        return replace(report, size_bytes=draft.finish({**(files or {}), **kept}))
+
+
+def _tell(
+    left_out: Callable[[tuple[Unreadable, ...]], None] | None, unreadable: tuple[Unreadable, ...]
+) -> None:
+    """Call who wants to hear of the images that are left out, if there are any."""
+    if unreadable and left_out is not None:
+        left_out(unreadable)
+
+
+def _is_as_asked(finished: Report, *, check_size: bool, skip_unreadable: bool) -> bool:
+    """Return whether a finished database could have come of these options too."""
+    return (skip_unreadable or not finished.unreadable) and (
+        len(finished.shapes) == 1 or not check_size
+    )
 
 
 def description_of(examples: Examples) -> dict[str, str | int]:
@@ -203,8 +216,8 @@ class _Tally:
             self._refuse(index, example.shape)
         counted_on.count(index, example.shape, unchanged=example.unchanged)
 
-    def report(self, num_images: int, size_bytes: int) -> Report:
-        """Return what was counted."""
+    def report(self, num_images: int) -> Report:
+        """Return what was counted, of a database whose size is not known yet."""
         return Report(
             num_images=num_images,
             num_stored=self.num_stored,
@@ -212,7 +225,7 @@ class _Tally:
             num_unchanged=self._counted.num_unchanged,
             shapes=dict(self._counted.shapes.most_common()),
             unreadable=tuple(self.unreadable),
-            size_bytes=size_bytes,
+            size_bytes=0,
         )
 
     def _refuse(self, index: int, shape: Shape) -> NoReturn:

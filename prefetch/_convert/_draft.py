@@ -31,13 +31,14 @@ import lmdb
 from prefetch._convert._errors import ConversionError
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import SourceError
-from prefetch._output_file import cure, free_bytes
+from prefetch._output_file import cure, room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 NOTE_BYTES: Final = 48
+_DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv", "conversion.json"))
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.
@@ -290,9 +291,9 @@ class Draft:
 
     def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        free = free_bytes(self.folder)  # LMDB tells a full disk as an I/O error
+        left = room(self.folder)  # LMDB tells a full disk as an I/O error
         return ConversionError(
-            f"{self.folder}: writing the database failed: {what}; {free} bytes are free there; "
+            f"{self.folder}: writing the database failed: {what}; {left}; "
             f"what was written before is kept: see to the disk and go on with --resume"
         )
 
@@ -303,10 +304,12 @@ def check_free(final: Path) -> None:
     Raises:
         ConversionError: There is.
     """
-    if os.path.lexists(final):
-        raise ConversionError(
-            f"{final.absolute()}: is there already; remove it, or choose another name"
-        )
+    if not os.path.lexists(final):
+        return
+    # Where DB is forgotten, the last of the inputs stands in its place: nobody is to remove that.
+    may_go = final.is_dir() and {path.name for path in final.iterdir()} <= _DATABASE_FILES
+    cure = "remove it, or choose another name" if may_go else "and is no database; name another"
+    raise ConversionError(f"{final.absolute()}: is there already{';' if may_go else ''} {cure}")
 
 
 def _describe(descriptor: int, content: bytes) -> None:

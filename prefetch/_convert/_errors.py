@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,9 +50,13 @@ class InputError(ConversionError, ValueError):
         super().__init__(f"{path}: {_listed(faults)}")
 
 
+UNWRITABLE = "cannot be written: "
+"""Begins the reasons of images that can be read, and not be stored as was asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An image that cannot be read.
+    """An image that cannot be read, or not be written as was asked.
 
     Attributes:
         index: Its place in the list, counted from 0.
@@ -64,6 +70,12 @@ class Unreadable:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+def read_or_written(unreadable: Sequence[Unreadable]) -> str:
+    """Return what images cannot be: ``read``, ``written`` or both."""
+    num = sum(one.reason.startswith(UNWRITABLE) for one in unreadable)
+    return "read" if not num else "written" if num == len(unreadable) else "read or written"
 
 
 class ChangedInputError(ConversionError):
@@ -101,7 +113,8 @@ class UnreadableImagesError(ConversionError):
         self.unreadable = unreadable
         self.num_images = num_images
         super().__init__(
-            f"{len(unreadable)} of {counted(num_images, 'image')} cannot be read: "
+            f"{len(unreadable)} of {counted(num_images, 'image')} cannot be "
+            f"{read_or_written(unreadable)}: "
             f"{_listed([str(one) for one in unreadable])}\n"
             f"repair them or take them out with --skip-unreadable, and go on with --resume"
         )
@@ -120,9 +133,10 @@ class NothingConvertedError(ConversionError):
         which = f"none of the {num} images" if num > 1 else "the only image"
         negated = "can" if num > 1 else "cannot"
         first = "; the first is" if num > 1 else ":"
+        is_missing = unreadable[0].reason == os.strerror(errno.ENOENT)
         super().__init__(
-            f"{which} {negated} be read, so that no database is made{first} "
-            f"{unreadable[0]}; are names relative to ROOT?"
+            f"{which} {negated} be {read_or_written(unreadable)}, so that no database is made"
+            f"{first} {unreadable[0]}{'; are names relative to ROOT?' if is_missing else ''}"
         )
 
 

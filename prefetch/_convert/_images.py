@@ -10,7 +10,11 @@ file are decoded and encoded anew instead: those of more than 8 bits, those with
 ones that are to be grey. Grey files that are to be coloured, and turned ones, stay as they are, as
 in Caffe; a feed's force_color makes the former coloured and the latter upright.
 
-A cut or damaged JPEG, which OpenCV fills up with grey, is unreadable here.
+No GIF is written: OpenCV's have so few colours that pixels differ by 80 of 255, and the OpenCV of
+Caffe's time wrote none. GIF files that may stay as they are do.
+
+A JPEG that is cut, or in which libjpeg notices damage, is unreadable here, where OpenCV fills it up
+with grey. What damage is noticed in which type is in the guide.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 import cv2
 import numpy as np
 
-from prefetch._convert._errors import OptionsError, UnreadableError
+from prefetch._convert._errors import UNWRITABLE, OptionsError, UnreadableError
 from prefetch._convert._examples import Example
 from prefetch._convert._keys import image_key
 from prefetch._convert._listing import suffix
@@ -34,7 +38,7 @@ from prefetch._convert._stamps import stamp_of, stamp_of_all
 from prefetch._counted import counted
 from prefetch._datum import encode_datum
 from prefetch._decode import MAX_PIXELS, ImageDecoder
-from prefetch._faults import BadRecordError
+from prefetch._faults import BadRecordError, Reason
 from prefetch._input_file import check_regular, open_regular
 
 if TYPE_CHECKING:
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 
     from prefetch._convert._listing import Listing
 
+_GIF: Final = "gif"
+_FEW_COLORS: Final = "a GIF that is written has 256 colours at the most, and others would be lost"
 _JPEG: Final = frozenset(("jpg", "jpeg"))
 
 
@@ -80,6 +86,8 @@ class Treatment:
                 f"{self.resize_height} x {self.resize_width} (height x width) are more than the "
                 f"{MAX_PIXELS} pixels that a feed takes of an image"
             )
+        if self.encode_type.lower() == _GIF:
+            raise OptionsError(f"--encode-type gif: {_FEW_COLORS}; --encode-type png keeps all")
         if self.encode_type and not self._makes_usable_files():
             kind = "grey images" if self.gray else "colour images"
             raise OptionsError(
@@ -121,7 +129,7 @@ class Treatment:
         ending = suffix(name)
         if not _can_encode(ending):
             raise UnreadableError(
-                f"no image can be written of the type that its name tells ({ending!r}); "
+                f"{UNWRITABLE}its name tells no type of image files that can be ({ending!r}); "
                 f"--encode-type sets one for all"
             )
         return ending
@@ -164,6 +172,8 @@ class ImageExamples:
         with _unreadable(), open_regular(self._root + name) as opened:
             stamp = stamp_of(os.fstat(opened.fileno()))
             file = opened.read()
+        if not file:
+            raise UnreadableError("the file is empty")
         try:
             return replace(self._example(name, file, label), stamp=stamp)
         except BadRecordError as bad:
@@ -275,12 +285,16 @@ def _encoded(image: NDArray[np.uint8], ending: str) -> bytes:
     """Return the file of an image.
 
     Raises:
-        UnreadableError: OpenCV writes none of that type with so many channels.
+        UnreadableError: OpenCV writes none of that type with so many channels, or it is GIF.
     """
+    if ending == _GIF:
+        raise UnreadableError(
+            f"{UNWRITABLE}it has to be encoded anew, and {_FEW_COLORS}; --encode-type png keeps all"
+        )
     is_done, file = cv2.imencode(f".{ending}", image)
     if not is_done:
         raise UnreadableError(
-            f"OpenCV writes no {ending} file of {counted(image.shape[2], 'channel')}; "
+            f"{UNWRITABLE}OpenCV writes no {ending} file of {counted(image.shape[2], 'channel')}; "
             f"--encode-type sets another type"
         )
     return bytes(file)
@@ -292,4 +306,8 @@ def _can_encode(ending: str) -> bool:
 
 
 def _why(bad: BadRecordError) -> str:
+    """Return why an image cannot be decoded, in the words of a file, not of a record."""
+    if bad.reason is Reason.UNDECODABLE:
+        detail = f" ({bad.detail})" if bad.detail else ""
+        return f"cannot be decoded: it is damaged, or no image of a type that OpenCV reads{detail}"
     return bad.at(0).message()

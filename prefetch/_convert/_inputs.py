@@ -81,6 +81,7 @@ class Input:
         num_other_files: Files in class folders that are no images by their names.
         num_keys_shortened: Images whose names are too long for LMDB's keys.
         notes: What is hardly meant, or easily taken for something else, one sentence each.
+        has_labels: Whether records have labels; arrays may come without.
     """
 
     kind: Kind
@@ -89,6 +90,7 @@ class Input:
     num_other_files: int = 0
     num_keys_shortened: int = 0
     notes: tuple[str, ...] = ()
+    has_labels: bool = True
 
 
 _Names: TypeAlias = frozenset[str]
@@ -139,7 +141,8 @@ def open_input(paths: Sequence[Path], options: InputOptions, *, kind: Kind | Non
     _check_options(kind, options)
     if kind in (Kind.LIST, Kind.FOLDERS):
         return _open_images(kind, paths, options)
-    return Input(kind, _open_arrays(kind, paths, options))
+    arrays = _open_arrays(kind, paths, options)
+    return Input(kind, arrays, has_labels=arrays.has_labels)
 
 
 def kind_of(paths: Sequence[Path]) -> Kind:

@@ -135,7 +135,7 @@ def find_classes(root: Path) -> Listing:
             a folder that it lies in.
         OSError: A folder cannot be read.
     """
-    visible = _visible(root)
+    visible, num_hidden = _visible(root)
     names = sorted((one.name for one in visible if _is_folder(one)), key=os.fsencode)
     if not names:
         raise InputError(
@@ -153,7 +153,8 @@ def find_classes(root: Path) -> Listing:
     empty: list[str] = []
     num_other = 0
     for name, label in classes:
-        files = _files(root / name, name, frozenset({_identity(root)}))
+        files, hidden = _files(root / name, name, frozenset({_identity(root)}))
+        num_hidden += hidden
         images = sorted((file for file in files if _is_image(file)), key=os.fsencode)
         entries += [Entry(file, label) for file in images]
         num_other += len(files) - len(images)
@@ -164,6 +165,11 @@ def find_classes(root: Path) -> Listing:
             os.fspath(root.absolute()),
             f"holds {counted(len(classes), 'class folder')} and no images in them; files are "
             f"taken for images by their names' endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
+        )
+    if num_hidden:
+        notes.append(
+            f"{counted(num_hidden, 'hidden file or folder', 'hidden files or folders')} left out, "
+            f"whose names begin with a dot"
         )
     if empty:
         notes.append(
@@ -259,9 +265,12 @@ def _is_folder(one: os.DirEntry[str]) -> bool:
         return False
 
 
-def _visible(folder: Path) -> list[os.DirEntry[str]]:
+def _visible(folder: Path) -> tuple[list[os.DirEntry[str]], int]:
+    """Return what is in a folder and not hidden, and how much is hidden."""
     with os.scandir(folder) as found:
-        return [one for one in found if not one.name.startswith(".")]
+        everything = list(found)
+    visible = [one for one in everything if not one.name.startswith(".")]
+    return visible, len(everything) - len(visible)
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -269,8 +278,12 @@ def _identity(folder: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _files(folder: Path, name: str, around: frozenset[tuple[int, int]] = frozenset()) -> list[str]:
+def _files(
+    folder: Path, name: str, around: frozenset[tuple[int, int]] = frozenset()
+) -> tuple[list[str], int]:
     """Return the files in a folder and the folders in it, as paths that begin with ``name``.
+
+    Hidden files and folders are only counted, and what is in the latter is not.
 
     Args:
         folder: The folder.
@@ -289,13 +302,16 @@ def _files(folder: Path, name: str, around: frozenset[tuple[int, int]] = frozens
         )
     around |= {itself}
     found = []
-    for one in _visible(folder):
+    visible, num_hidden = _visible(folder)
+    for one in visible:
         path = f"{name}/{one.name}"
         if _is_folder(one):
-            found += _files(folder / one.name, path, around)
+            deeper, hidden = _files(folder / one.name, path, around)
+            found += deeper
+            num_hidden += hidden
         else:
             found.append(path)  # also what cannot be read: it is found so when it is to be
-    return found
+    return found, num_hidden
 
 
 def _is_image(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from prefetch._counted import counted
-from prefetch._output_file import OutputError
+from prefetch._output_file import OutputError, check_writable
 from prefetch.cli._outputs import check_folder, check_no_input
 from prefetch.cli._tables import check_unreadable, remove_unreadable, table, write_unreadable
 from prefetch.cli._terminal import Patience, print_fields, print_json, shown_bytes
@@ -78,7 +78,11 @@ def convert(
         str, typer.Option(metavar="IMAGES,LABELS", help="Names of the arrays in a .npz file.")
     ] = "",
     layout: Annotated[
-        Literal["auto", "nchw", "nhwc"], typer.Option(help="Order of an array's axes.")
+        Literal["auto", "nchw", "nhwc"],
+        typer.Option(
+            help="Order of an array's axes: channels before rows and columns, or behind them; "
+            "auto: as the shape tells."
+        ),
     ] = "auto",
     reverse_channels: Annotated[
         bool, typer.Option("--reverse-channels", help="Store an array's RGB as BGR.")
@@ -101,7 +105,7 @@ def convert(
         typer.Option(
             "--resume",
             help="Go on with what an interrupted run has left in DB.partial, if its images are as "
-            "they were.",
+            "they were; do nothing where it has finished.",
         ),
     ] = False,
     threads: Annotated[
@@ -124,9 +128,15 @@ def convert(
     usual = _beside(database, ".unreadable.tsv")
     report = report or usual
     check_folder(None if report == usual else report)
-    check_no_input(report, [*inputs, database, _beside(database, ".partial")])
+    partial = _beside(database, ".partial")
+    for made in (database, partial):
+        check_no_input(made, inputs, cure="DB, the last argument, is another folder, to be made")
+    check_no_input(report, [*inputs, database, partial])
     check_unreadable(report)
-    conversion.check_free(database)  # before a large input is read
+    if report != usual:  # where the database itself is to be made
+        check_writable(report)
+    if not (resume and conversion.is_finished(database)):
+        conversion.check_free(database)  # before a large input is read
     began = time.perf_counter()
     try:
         options = conversion.InputOptions(
@@ -163,23 +173,29 @@ def convert(
                 resume=resume,
                 files=_class_file(opened),
                 progress=lambda num, total: patience("converting", num, total),
+                left_out=lambda unreadable: _list_unreadable(report, unreadable),
             )
     except conversion.UnreadableImagesError as error:
-        _list_unreadable(report, error.unreadable)
+        try:
+            _list_unreadable(report, error.unreadable)
+        except OutputError as of_list:  # the images are what the caller wants to hear of
+            logger.error("%s", of_list)  # noqa: TRY400 - a line, no traceback
         raise
-    listed_in: Path | None = None
     if not done.unreadable:
         remove_unreadable(usual)
-    elif _list_unreadable(report, done.unreadable):
-        listed_in = report
+    listed_in = report if done.unreadable else None
+    if done.was_finished:
+        logger.warning(
+            "%s: is finished already, by the same names, labels and options; nothing was done, and "
+            "no content was compared",
+            database.absolute(),
+        )
     _warn_of_shapes(done)
     elapsed_s = time.perf_counter() - began
     if as_json:
         print_json(_as_json(database, opened, done, listed_in, elapsed_s))
     else:
         print_fields(_fields(database, opened, done, listed_in, elapsed_s))
-    if done.unreadable and listed_in is None:
-        raise typer.Exit(1)
 
 
 def _beside(database: Path, ending: str) -> Path:
@@ -223,16 +239,17 @@ def _class_file(opened: Input) -> dict[str, str]:
     return {"classes.tsv": table((label, name) for name, label in opened.classes)}
 
 
-def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> bool:
-    """Write the list of images that cannot be read; return whether that was possible."""
-    try:
-        write_unreadable(path, unreadable)
-    except OutputError as error:  # the conversion itself is what the caller wants to hear of
-        logger.error("%s", error)  # noqa: TRY400 - a line, no traceback
-        return False
+def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:
+    """Write the list of images that cannot be read.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    from prefetch._convert import read_or_written  # noqa: PLC0415 - OpenCV is slow to import
+
+    write_unreadable(path, unreadable)
     count = counted(len(unreadable), "image")
-    logger.warning("%s: lists %s that cannot be read", path, count)
-    return True
+    logger.warning("%s: lists %s that cannot be %s", path, count, read_or_written(unreadable))
 
 
 def _warn_of_input(options: InputOptions, opened: Input) -> None:
@@ -280,16 +297,15 @@ def _fields(
             yield "", f"and {counted(len(done.shapes) - number, 'more shape')}"
             break
         yield "" if number else "shapes", f"{' x '.join(map(str, shape))}: {count}"
+    if not opened.has_labels:
+        yield "labels", "none"
     for number, (name, label) in enumerate(opened.classes[:_SHAPES_SHOWN]):
         yield "" if number else "classes", f"{label}: {name}"
     if len(opened.classes) > _SHAPES_SHOWN:
         yield "", f"and {len(opened.classes) - _SHAPES_SHOWN} more; all are in classes.tsv"
     if done.unreadable:
         left_out = counted(len(done.unreadable), "image")
-        yield (
-            "unreadable",
-            f"{left_out} left out" + (f", listed in {listed_in}" if listed_in else ""),
-        )
+        yield "unreadable", f"{left_out} left out, listed in {listed_in}"
     yield "size", shown_bytes(done.size_bytes)
 
 
@@ -306,6 +322,7 @@ def _as_json(
         "shapes": [
             {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
         ],
+        "has_labels": opened.has_labels,
         "classes": dict(opened.classes),
         "unreadable": len(done.unreadable),
         "unreadable_report": None if listed_in is None else str(listed_in),

@@ -34,8 +34,15 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def check_no_input(output: Path | None, inputs: Iterable[Path]) -> None:
+def check_no_input(
+    output: Path | None, inputs: Iterable[Path], *, cure: str = "name another file"
+) -> None:
     """Refuse to write over something that is read, by whatever path it is called.
+
+    Args:
+        output: What is written.
+        inputs: What is read.
+        cure: What to do instead.
 
     Raises:
         BadParameter: The output is one of the inputs.
@@ -45,7 +52,7 @@ def check_no_input(output: Path | None, inputs: Iterable[Path]) -> None:
     for path in inputs:
         if _is_same(output, path):
             raise typer.BadParameter(
-                f"{output} would be written over {path}, which is read; name another file"
+                f"{output} would be written over {path}, which is read; {cure}"
             )
 
 

@@ -28,7 +28,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_database(Path("data/lmdb"), fingerprinted_images(20))
     Path("feed.yaml").write_text("source: data/lmdb\nbatch_size: 8\n", encoding="utf-8")
     Path("net.prototxt").write_text(_NETWORK, encoding="utf-8")
-    np.save("x.npy", np.zeros((4, 3, 2, 2), np.uint8))
+    np.save("x.npy", np.zeros((4, 3, 4, 4), np.uint8))
     return tmp_path
 
 

@@ -163,6 +163,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     ended = run_on_a_full_disk(100, *arguments)
     assert (1, "") == (ended.returncode, ended.stdout)
     assert f"error: {output}: cannot be written: File too large; " in ended.stderr
+    assert "bytes are free there, in files of 100 bytes at the most (ulimit -f)" in ended.stderr
     assert "make room, or name another place" in ended.stderr
     assert before == content(folder)
 
@@ -176,7 +177,7 @@ def test_a_disk_that_is_full_from_the_start_is_told_with_path_and_cure(
     assert (1, "") == (ended.returncode, ended.stdout)
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"error: {folder}/db.partial: ")
-    assert "bytes are free there" in line
+    assert f"bytes are free there, in files of {limit} bytes at the most (ulimit -f)" in line
     assert not Path("db").exists()
     resumed = run_on_a_full_disk(
         10_000_000, "convert", "images", "list.txt", "db", "--resume", "--json"
@@ -194,11 +195,37 @@ def test_where_the_report_cannot_be_written_the_images_are_still_told(
     err = capsys.readouterr().err
     assert "error: pipe: cannot be written" in err
     assert "1 of 3 images cannot be read" in err
-    arguments = ["convert", "images", "list.txt", "db", "--resume", "--skip-unreadable", "--json"]
-    assert 1 == main([*arguments, "--report", "pipe"])
+
+
+@pytest.mark.parametrize("report", ["pipe", "/dev/full"])
+@pytest.mark.usefixtures("folder")
+def test_no_database_gets_its_name_before_what_it_lacks_is_listed(
+    report: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo("pipe")  # without a reader
+    assert 1 == main([*_SKIPPING, report, "--json"])
     out, err = capsys.readouterr()
-    assert (2, None) == (json.loads(out)["records"], json.loads(out)["unreadable_report"])
-    assert "error: pipe: cannot be written" in err
+    assert "" == out
+    assert f"error: {report}: cannot be written" in err
+    assert "/db.partial: all that can be read is stored; --resume goes on with it" in err
+    assert not Path("db").exists()
+    assert 0 == main([*_SKIPPING, "left-out.tsv", "--resume", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (2, 2, "left-out.tsv") == (
+        told["records"],
+        told["records_resumed"],
+        told["unreadable_report"],
+    )
+
+
+def test_a_report_that_no_file_can_be_made_for_is_told_before_anything_is_converted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(folder)
+    assert 1 == main([*_SKIPPING, "/proc/left-out.tsv"])
+    assert "error: /proc/left-out.tsv: cannot be written" in capsys.readouterr().err
+    assert before == content(folder)
+    assert not Path("db.partial").exists()
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ def test_the_kind_of_input_is_told_by_what_it_is(images: Path, tmp_path: Path) -
     opened = open_input([images], InputOptions())
     assert "folders" == opened.kind
     assert (("cat", 0),) == opened.classes
-    np.save(tmp_path / "x.npy", np.zeros((1, 3, 2, 2), np.uint8))
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 4, 4), np.uint8))
     assert "arrays" == open_input([tmp_path / "x.npy"], InputOptions()).kind
     (tmp_path / "1.bin").write_bytes(bytes(3073))
     assert "cifar" == open_input([tmp_path / "1.bin"], InputOptions()).kind

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import struct
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
 
+import prefetch
+from prefetch._convert import convert
 from prefetch._convert._array_files import is_idx, read_arrays, read_cifar, read_mnist
 from prefetch._convert._arrays import ArrayExamples
 from prefetch._convert._errors import InputError, OptionsError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (4, 3, 5, 6), np.uint8)
 LABELS = np.array([3, 0, 2, 1])
+LAYOUTS: tuple[Literal["nchw", "nhwc"], ...] = ("nchw", "nhwc")
 
 
 def datums(examples: ArrayExamples) -> list[Datum]:
@@ -86,6 +89,28 @@ def test_a_shape_that_does_not_tell_the_channels_needs_a_layout(tmp_path: Path) 
     assert (3, 3, 5) == read_arrays(path, layout="nhwc").read(0).shape
 
 
+@pytest.mark.parametrize(
+    "shape", [(8, 3, 3), (3, 3, 8), (3, 8, 3), (1, 1, 8), (4, 4, 4), (8, 1, 3), (3, 2, 2)]
+)
+def test_a_shape_in_which_other_axes_may_be_the_channels_is_not_guessed_at(
+    shape: tuple[int, int, int], tmp_path: Path
+) -> None:
+    path = saved(tmp_path / "x.npy", np.zeros((2, *shape), np.uint8))
+    with pytest.raises(InputError, match=r"does not tell .* --layout nchw or --layout nhwc"):
+        read_arrays(path)
+    assert shape == read_arrays(path, layout="nchw").read(0).shape
+    assert (shape[2], *shape[:2]) == read_arrays(path, layout="nhwc").read(0).shape
+
+
+@pytest.mark.parametrize("num_labels", [1, 2, 3, 4, 5, 10, 40])
+def test_float_labels_reach_a_feed_as_they_are(num_labels: int, tmp_path: Path) -> None:
+    values = RNG.standard_normal((6, num_labels, 1, 1)).astype(np.float32)
+    opened = open_input([saved(tmp_path / "y.npy", values)], InputOptions())
+    convert(opened.examples, tmp_path / "db")
+    with prefetch.open({"source": str(tmp_path / "db"), "batch_size": 6}) as feed:
+        np.testing.assert_array_equal(values, next(iter(feed)).data)
+
+
 def test_channels_can_be_stored_in_reverse(tmp_path: Path) -> None:
     found = datums(read_arrays(saved(tmp_path / "x.npy", IMAGES), reverse_channels=True))
     assert IMAGES[0, ::-1].tobytes() == found[0].data
@@ -93,22 +118,32 @@ def test_channels_can_be_stored_in_reverse(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_floats_become_float_data(dtype: type, tmp_path: Path) -> None:
-    values: NDArray[Any] = RNG.standard_normal((2, 3, 2, 2)).astype(dtype)
+    values: NDArray[Any] = RNG.standard_normal((2, 3, 4, 4)).astype(dtype)
     found = datums(read_arrays(saved(tmp_path / "x.npy", values)))
     assert values[1].astype(np.float32).ravel().tolist() == list(found[1].float_data)
     assert not found[1].HasField("data")
 
 
+def test_the_fingerprint_tells_orders_of_axes_and_channels_apart(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", np.zeros((2, 3, 3, 3), np.uint8))
+    found = [
+        read_arrays(path, layout=layout, reverse_channels=reverse).fingerprint()["array"]
+        for layout in LAYOUTS
+        for reverse in (False, True)
+    ]
+    assert 4 == len(set(found))
+
+
 def test_several_float_labels_fit_a_database_of_their_own(tmp_path: Path) -> None:
     values = RNG.standard_normal((2, 7, 1, 1)).astype(np.float32)
-    found = datums(read_arrays(saved(tmp_path / "y.npy", values), layout="nchw"))
+    found = datums(read_arrays(saved(tmp_path / "y.npy", values)))
     assert values[0].ravel().tolist() == list(found[0].float_data)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.int8, np.complex64])
 def test_types_that_would_be_rounded_or_cut_are_refused(dtype: type, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"found {np.dtype(dtype)}; convert the array first"):
-        read_arrays(saved(tmp_path / "x.npy", np.zeros((1, 3, 2, 2), dtype)))
+        read_arrays(saved(tmp_path / "x.npy", np.zeros((1, 3, 4, 4), dtype)))
 
 
 def test_without_labels_records_have_none(tmp_path: Path) -> None:
@@ -118,7 +153,7 @@ def test_without_labels_records_have_none(tmp_path: Path) -> None:
 def test_as_many_labels_as_images_are_expected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"y\.npy: there are 3 labels and 4 images in .*x\.npy;"):
         read_arrays(saved(tmp_path / "x.npy", IMAGES), saved(tmp_path / "y.npy", LABELS[:3]))
-    with pytest.raises(InputError, match="labels of shape 4 x 2"):
+    with pytest.raises(InputError, match=r"labels of shape 4 x 2; for .*\(records, labels, 1, 1\)"):
         read_arrays(
             saved(tmp_path / "x.npy", IMAGES), saved(tmp_path / "y.npy", np.zeros((4, 2), int))
         )
@@ -161,6 +196,51 @@ def test_a_pickled_array_is_not_run(tmp_path: Path) -> None:
         read_arrays(tmp_path / "x.npz")
 
 
+def test_bytes_behind_an_array_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", IMAGES)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"x")
+    with pytest.raises(InputError, match="has 1 byte behind its array of 4 x 3 x 5 x 6 uint8; it"):
+        read_arrays(path)
+    path.write_bytes(whole)
+    labels = saved(tmp_path / "y.npy", LABELS)
+    labels.write_bytes(2 * labels.read_bytes())
+    with pytest.raises(InputError, match=r"y\.npy: has \d+ bytes behind its array of 4 int64"):
+        read_arrays(path, labels)
+
+
+def test_bytes_behind_an_array_in_an_npz_are_refused(tmp_path: Path) -> None:
+    content = saved(tmp_path / "x.npy", IMAGES).read_bytes()
+    for behind in (b"", b"xy"):
+        with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("images.npy", content + behind)
+        if not behind:
+            assert 4 == len(read_arrays(tmp_path / "x.npz"))
+    with pytest.raises(InputError, match=r"x\.npz: has 2 bytes behind its array 'images'"):
+        read_arrays(tmp_path / "x.npz")
+
+
+def test_files_that_are_cut_empty_or_without_records_are_told(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.npy", IMAGES)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"x\.npy: is cut: it has 487 bytes, and its header"):
+        read_arrays(path)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"x\.npy: the file is empty"):
+        read_arrays(path)
+    for shape in ((0, 3, 8, 8), (0, 8, 3, 3), (0, 8, 8)):
+        np.savez(tmp_path / "x.npz", images=np.zeros(shape, np.uint8))
+        for one in (saved(path, np.zeros(shape, np.uint8)), tmp_path / "x.npz"):
+            with pytest.raises(InputError, match="holds no records: it is 0 x "):
+                read_arrays(one)
+    with pytest.raises(InputError, match="holds no pixels: it is 2 x 3 x 0 x 8"):
+        read_arrays(saved(path, np.zeros((2, 3, 0, 8), np.uint8)))
+    of_images = idx(tmp_path / "i", IMAGES[:0, 0], magic=2051)
+    of_labels = idx(tmp_path / "l", LABELS[:0].astype(np.uint8), magic=2049)
+    with pytest.raises(InputError, match="holds no records: it is 0 x 1 x 5 x 6"):
+        read_mnist(of_images, of_labels)
+
+
 def header_only(descr: str, shape: str) -> bytes:
     """Return a .npy file that ends behind its header."""
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n".encode()
@@ -192,7 +272,7 @@ def test_a_header_that_no_file_can_have_is_refused(
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("images.npy", content)
     with pytest.raises(
-        InputError, match=r"is no NumPy array|is no \.npz file|expected|images and"
+        InputError, match=r"is cut|is no NumPy array|is no \.npz file|expected|images and"
     ) as caught:
         read_arrays(tmp_path / name)
     assert "overflow" not in str(caught.value)  # that would be a warning of NumPy's
@@ -200,7 +280,7 @@ def test_a_header_that_no_file_can_have_is_refused(
 
 @pytest.mark.parametrize("dtype", [">f2", ">f4", "<f4"])
 def test_either_order_of_bytes_is_taken(dtype: str, tmp_path: Path) -> None:
-    values = RNG.standard_normal((2, 3, 2, 2)).astype(dtype)
+    values = RNG.standard_normal((2, 3, 4, 4)).astype(dtype)
     labels = np.array([3, 70000], ">i4")
     found = datums(
         read_arrays(saved(tmp_path / "x.npy", values), saved(tmp_path / "y.npy", labels))

@@ -55,6 +55,7 @@ def test_the_json_report_is_all_of_the_output(
         "records_resumed": 0,
         "records_unchanged": 4,
         "shapes": [{"shape": [3, 6, 8], "records": 4}],
+        "has_labels": True,
         "classes": {},
         "unreadable": 0,
         "unreadable_report": None,
@@ -168,6 +169,45 @@ def test_a_wrong_use_exits_with_2(
     assert ["images", "list.txt"] == names_in(Path())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["images", "list.txt", "list.txt"],
+        ["images", "list.txt", "images/../list.txt"],
+        ["images", "list.txt", "images"],
+        ["images", "images"],
+        ["x.npy", "x.npy"],
+        ["x.npy", "y.npy", "link"],
+        ["images", "a.partial", "a"],
+    ],
+    ids=" ".join,
+)
+def test_a_database_in_the_place_of_what_is_read_is_a_wrong_use(
+    arguments: list[str], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("x.npy", np.zeros((2, 6, 5, 3), np.uint8))
+    np.save("y.npy", np.array([1, 2]))
+    Path("link").symlink_to("y.npy")
+    Path("a.partial").hardlink_to("list.txt")
+    before = names_in(Path()), names_in(images)
+    assert 2 == main(["convert", *arguments])
+    err = capsys.readouterr().err
+    assert "which is read; DB, the last argument, is another folder" in err
+    assert "remove" not in err
+    assert before == (names_in(Path()), names_in(images))
+
+
+@pytest.mark.parametrize("arguments", [["images", "list.txt"], ["x.npy", "images"]])
+def test_where_the_database_was_forgotten_nobody_is_told_to_remove_an_input(
+    arguments: list[str], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("x.npy", np.zeros((2, 6, 5, 3), np.uint8))
+    assert 1 == main(["convert", *arguments])
+    err = capsys.readouterr().err
+    assert f"{images.parent}/{arguments[-1]}: is there already and is no database; name" in err
+    assert "remove" not in err
+
+
 def test_a_wrong_path_is_told_in_full(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert 1 == main(["convert", "pictures", "list.txt", "db"])
     assert f"{Path('pictures').absolute()}: there is no such" in capsys.readouterr().err
@@ -180,6 +220,54 @@ def test_a_database_that_is_there_is_told_before_anything_is_read(
     Path("db").mkdir()
     assert 1 == main(["convert", "images", "nothing.txt", "db"])
     assert f"{Path('db').absolute()}: is there already; remove it" in capsys.readouterr().err
+
+
+def test_resuming_ends_well_where_the_same_conversion_has_finished(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "k\udcf6ln.png").touch()
+    Path("list.txt").write_bytes(b"0.png 0\n1.png 1\nk\xf6ln.png 2\n")
+    command = ["convert", "images", "list.txt", "db", "--skip-unreadable", "--resume", "--json"]
+    assert 0 == main(command)
+    first = json.loads(capsys.readouterr().out)
+    listed = Path("db.unreadable.tsv").read_bytes()
+    Path("db.unreadable.tsv").unlink()
+    before = Path("db/data.mdb").stat()
+    assert 0 == main(command)
+    out, err = capsys.readouterr()
+    assert f"{Path('db').absolute()}: is finished already, by the same names, labels and" in err
+    again = json.loads(out)
+    assert again.pop("elapsed_s") >= 0
+    del first["elapsed_s"]
+    assert {**first, "records_resumed": 2} == again
+    assert listed == Path("db.unreadable.tsv").read_bytes()
+    assert before == Path("db/data.mdb").stat()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [["--gray"], ["--skip-unreadable"], ["--check-size"], ["a label"], ["no record of it"]],
+)
+def test_a_finished_database_of_anything_else_is_in_the_way(
+    change: list[str], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(images / "1.png"), np.zeros((7, 8, 3), np.uint8))
+    (images / "3.png").unlink()
+    command = ["convert", "images", "list.txt", "db", "--resume"]
+    assert 0 == main([*command, "--skip-unreadable"])
+    changed = [*command, "--skip-unreadable", *change]
+    if change == ["--skip-unreadable"]:
+        changed = command
+    elif change == ["a label"]:
+        Path("list.txt").write_text(Path("list.txt").read_text().replace("1.png 1", "1.png 7"))
+        changed = changed[:-1]
+    elif change == ["no record of it"]:
+        Path("db/conversion.json").unlink()
+        changed = changed[:-1]
+    before = Path("db/data.mdb").stat()
+    assert 1 == main(changed)
+    assert "is there already; remove it" in capsys.readouterr().err
+    assert before == Path("db/data.mdb").stat()
 
 
 def test_one_size_alone_warns_that_it_has_no_effect(
@@ -355,3 +443,39 @@ def test_arrays_convert_from_the_command_line(
     np.savez("x.npz", a=np.zeros((2, 6, 5, 3), np.uint8), b=np.array([1, 2]))
     assert 0 == main(["convert", "x.npz", "db", "--arrays", "a,b", "--reverse-channels"])
     assert "3 x 6 x 5: 2" in capsys.readouterr().out
+
+
+def test_arrays_without_labels_are_told(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.zeros((2, 6, 5, 3), np.uint8))
+    np.save("y.npy", np.array([1, 2]))
+    assert 0 == main(["convert", "x.npy", "db"])
+    assert re.search(r"^labels +none$", capsys.readouterr().out, re.MULTILINE)
+    assert 0 == main(["convert", "x.npy", "db2", "--json"])
+    assert json.loads(capsys.readouterr().out)["has_labels"] is False
+    assert 0 == main(["convert", "x.npy", "y.npy", "db3"])
+    assert "labels" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["0.png", "none.png"], "read"),
+        (["0.png", "photo"], "written"),
+        (["0.png", "photo", "none.png"], "read or written"),
+    ],
+)
+def test_what_cannot_be_written_is_not_said_to_be_unreadable(
+    names: list[str], words: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "photo").write_bytes((images / "1.png").read_bytes())
+    write_list(Path("list.txt"), names)
+    assert 1 == main(["convert", "images", "list.txt", "db", "--encoded"])
+    err = capsys.readouterr().err
+    assert f"{len(names) - 1} of {len(names)} images cannot be {words}:" in err
+    assert f"that cannot be {words}\n" in err
+    write_list(Path("list.txt"), names[1:2])
+    assert 1 == main(["convert", "images", "list.txt", "db2", "--encoded"])
+    err = capsys.readouterr().err
+    what = "read" if names[1] == "none.png" else "written"
+    assert f"the only image cannot be {what}, so that no database is made" in err
+    assert ("relative to ROOT?" in err) == (names[1] == "none.png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -213,8 +214,8 @@ def test_pixels_are_turned_upright_and_encoded_files_keep_their_exif(
     ("content", "words"),
     [
         (None, "No such file"),
-        (b"", "cannot be decoded"),
-        (b"no image", "cannot be decoded"),
+        (b"", "^the file is empty$"),
+        (b"no image", "^cannot be decoded: it is damaged, or no image of a type"),
         (cv2.imencode(".jpg", COLORS)[1].tobytes()[:-200], "ends before its end marker"),
     ],
 )
@@ -228,6 +229,27 @@ def test_an_unreadable_file_says_why(
         examples(tmp_path, "a.jpg", treatment).read(0)
 
 
+@pytest.mark.parametrize("ending", ["png", "jpg", "tif", "webp", "bmp", "gif", "ppm"])
+@pytest.mark.parametrize("share", [0.4, 0.9])
+def test_a_file_that_ends_early_is_unreadable_whatever_its_type(
+    ending: str, share: float, tmp_path: Path
+) -> None:
+    file = write(tmp_path / f"a.{ending}", COLORS)
+    (tmp_path / f"a.{ending}").write_bytes(file[: int(share * len(file))])
+    with pytest.raises(UnreadableError):
+        examples(tmp_path, f"a.{ending}", Treatment()).read(0)
+
+
+def test_a_png_of_which_a_byte_of_its_pixels_has_changed_is_unreadable(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.png", COLORS)
+    for at in range(file.index(b"IDAT") + 4, file.index(b"IEND") - 4, 29):
+        changed = bytearray(file)
+        changed[at] ^= 0x40
+        (tmp_path / "a.png").write_bytes(changed)
+        with pytest.raises(UnreadableError, match="cannot be decoded"):
+            examples(tmp_path, "a.png", Treatment()).read(0)
+
+
 def test_a_name_with_a_zero_byte_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="embedded null"):
         examples(tmp_path, "a\0.jpg", Treatment()).read(0)
@@ -236,7 +258,7 @@ def test_a_name_with_a_zero_byte_is_unreadable(tmp_path: Path) -> None:
 def test_encoded_needs_a_name_that_tells_a_type_that_can_be_written(tmp_path: Path) -> None:
     write(tmp_path / "a.png", COLORS).startswith(b"\x89PNG")
     (tmp_path / "a.png").rename(tmp_path / "photo")
-    with pytest.raises(UnreadableError, match="--encode-type"):
+    with pytest.raises(UnreadableError, match=r"^cannot be written: its name tells no type"):
         examples(tmp_path, "photo", COLOR_ENCODED).read(0)
     assert 3 == decoded(stored(tmp_path, "photo", Treatment(encode_type="png"))).shape[2]
 
@@ -248,11 +270,40 @@ def test_an_encode_type_that_makes_no_usable_files_is_refused_at_once(encode_typ
         Treatment(encode_type=encode_type)
 
 
-def test_an_image_that_the_type_of_its_name_cannot_hold_is_unreadable(tmp_path: Path) -> None:
-    """A GIF has no grey in OpenCV, which says so by its result alone."""
-    write(tmp_path / "a.gif", COLORS)
-    with pytest.raises(UnreadableError, match="no gif file of 1 channel; --encode-type"):
-        examples(tmp_path, "a.gif", GRAY_ENCODED).read(0)
+def test_an_image_that_the_type_of_its_name_cannot_hold_is_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenCV says so by its result alone, as it did of grey GIFs."""
+    monkeypatch.setattr(cv2, "imencode", lambda *_: (False, np.empty(0, np.uint8)))
+    cv2.imwrite(str(tmp_path / "a.png"), COLORS)
+    with pytest.raises(UnreadableError, match="no png file of 1 channel; --encode-type"):
+        examples(tmp_path, "a.png", GRAY_ENCODED).read(0)
+
+
+@pytest.mark.parametrize(
+    "treatment",
+    [GRAY_ENCODED, Treatment(encoded=True, resize_height=4, resize_width=4)],
+    ids=["gray", "resized"],
+)
+@pytest.mark.parametrize("name", ["a.gif", "a.GIF"])
+def test_a_gif_is_stored_as_it_is_or_as_png_and_never_written(
+    name: str, treatment: Treatment, tmp_path: Path
+) -> None:
+    file = write(tmp_path / name, COLORS)
+    assert file == stored(tmp_path, name, COLOR_ENCODED).data
+    with pytest.raises(UnreadableError, match=r"256 colours at the most.*--encode-type png"):
+        examples(tmp_path, name, treatment).read(0)
+    as_png = replace(treatment, encode_type="png")
+    expected = stored(tmp_path, name, replace(treatment, encoded=False))
+    image = decoded(stored(tmp_path, name, as_png))
+    image = image if image.ndim == 3 else image[:, :, np.newaxis]
+    np.testing.assert_array_equal(pixels(expected), image.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("encode_type", ["gif", "GIF"])
+def test_gif_is_no_type_to_encode_to(encode_type: str) -> None:
+    with pytest.raises(OptionsError, match=r"256 colours at the most.*--encode-type png"):
+        Treatment(encode_type=encode_type)
 
 
 def test_the_fingerprint_tells_names_labels_and_treatment_apart() -> None:

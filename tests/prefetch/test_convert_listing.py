@@ -269,6 +269,17 @@ def test_images_outside_of_class_folders_and_empty_classes_are_noted(tmp_path: P
     assert (("bird", 0), ("cat", 1), ("dog", 2)) == find_classes(tmp_path).classes
 
 
+def test_hidden_files_and_folders_are_counted_wherever_they_are(tmp_path: Path) -> None:
+    make_classes(tmp_path, "cat", "dog", ".old")
+    (tmp_path / "cat" / ".a.png").touch()
+    (tmp_path / "dog" / "more").mkdir()
+    (tmp_path / "dog" / "more" / ".b.png").touch()
+    found = find_classes(tmp_path)
+    assert ["cat/a.png", "dog/a.png"] == [entry.name for entry in found.entries]
+    (note,) = found.notes
+    assert note == "3 hidden files or folders left out, whose names begin with a dot"
+
+
 @pytest.mark.parametrize(
     ("names", "labels", "words"),
     [

@@ -81,7 +81,7 @@ def _lists(path: Path) -> None:
 
 
 def _arrays(path: Path) -> None:
-    np.save(path.parent / "x.npy", np.zeros((1, 3, 2, 2), np.uint8))
+    np.save(path.parent / "x.npy", np.zeros((1, 3, 4, 4), np.uint8))
     open_input([path.parent / "x.npy", path], InputOptions())
 
 
