@@ -20,6 +20,7 @@ from prefetch._config_faults import closest_key, expected_one_of, in_file_order
 from prefetch._config_values import absolute
 from prefetch._errors import ConfigError, ConfigFault, PrefetchWarning, UnsupportedSourceError
 from prefetch._network import NetworkLayer, read_layers
+from prefetch._network_fields import LAYER_FIELDS, OLD_LAYER_FIELDS
 from prefetch.caffe import DataParameter, Phase
 
 if TYPE_CHECKING:
@@ -283,6 +284,9 @@ def _ignored(layer: NetworkLayer) -> Iterator[str]:
             f"layer {layer}: data_param.force_encoded_color has no effect, in Caffe neither; "
             "write transform_param.force_color"
         )
+    for field in layer.position.fields if layer.position else ():
+        if field.name not in LAYER_FIELDS | OLD_LAYER_FIELDS:
+            yield _no_such_field(layer, field.name, field.line)
     for message, group in (
         (parameter.data_param, "data_param"),
         (parameter.transform_param, "transform_param"),
@@ -291,10 +295,11 @@ def _ignored(layer: NetworkLayer) -> Iterator[str]:
         known = message.DESCRIPTOR.fields_by_name
         for unknown in position.fields if position else ():
             if unknown.name not in known:
-                yield (
-                    f"layer {layer}: {group}.{unknown.name} on line {unknown.line} has no effect; "
-                    "Caffe has no such field"
-                )
+                yield _no_such_field(layer, f"{group}.{unknown.name}", unknown.line)
+
+
+def _no_such_field(layer: NetworkLayer, name: str, line: int) -> str:
+    return f"layer {layer}: {name} on line {line} has no effect; Caffe has no such field"
 
 
 def _is_changed(message: Message, name: str) -> bool:
