@@ -531,10 +531,10 @@ def test_a_missing_file_is_a_file_not_found_error(net: Path) -> None:
     ("text", "key", "line", "guess"),
     [
         (data("transfrom_param { crop_size: 5 }"), "transfrom_param", 7, "transform_param"),
-        (data('includ { stage: "a" }'), "includ", 7, "include"),
+        (data('includde { stage: "a" }'), "includde", 7, "include"),
         (data("transform { mirror: true }"), "transform", 7, "transform_param"),
         (data("Phase: TEST"), "Phase", 7, "phase"),
-        (data().replace("type:", "tyep:"), "tyep", 4, "type"),
+        (data().replace("type:", "ttype:"), "ttype", 4, "type"),
         (data().replace("data_param {", "dataparam {"), "dataparam", 8, "data_param"),
         (data() + "laayer { }", "laayer", 10, "layer"),
         ("laayer {\n}", "laayer", 1, "layer"),
@@ -545,7 +545,7 @@ def test_a_missing_file_is_a_file_not_found_error(net: Path) -> None:
         (data("include { level: 1 }"), "include.level", 7, "min_level"),
         (data('include { stage: "a" }\ninclude { stge: "b" }'), "include.stge", 8, "stage"),
         (data("transfrom_param { }", form=OLD_DATA), "transfrom_param", 7, "transform_param"),
-        (data() + 'layer { bottom: "x" includ { } }', "includ", 10, "include"),
+        (data() + 'layer { bottom: "x" includde { } }', "includde", 10, "include"),
         (data() + "state { phas: TEST }", "state.phas", 10, "phase"),
         (solver("net_param", "layrs { }"), "layrs", 2, "layers"),
         ('ent: "train_val.prototxt"', "ent", 1, "net"),
@@ -562,11 +562,11 @@ def test_a_misspelt_field_is_an_error_that_names_its_line_and_what_is_meant(
 
 def test_every_misspelt_field_is_told_at_once(net: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        read(net, data("transform_param { mirrror: true }\ninclud { }") + "laayer { }")
+        read(net, data("transform_param { mirrror: true }\nincludde { }") + "laayer { }")
 
     assert [fault.key for fault in caught.value.faults] == [
         "transform_param.mirrror",
-        "includ",
+        "includde",
         "laayer",
     ]
 
