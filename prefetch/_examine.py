@@ -97,13 +97,18 @@ class Examiner:
             return Finding(kind, None, datum.label, bad.at(0), decode)
         return Finding(kind, shape, datum.label, None, decode)
 
-    def pixels(self, value: memoryview) -> NDArray[Any]:
-        """Return a copy of a record's pixels.
+    def pixels(self, value: memoryview, side: int) -> NDArray[Any]:
+        """Return a record's pixels, for a small picture of it.
+
+        Args:
+            value: The bytes of a Datum.
+            side: Length of the picture's sides; a large image may come smaller than it is stored,
+                but no smaller than this.
 
         Returns:
             uint8 or float32 (channels, height, width), channels as stored, or blue first where an
             image file was decoded. A raw record that looks like height x width x channels is taken
-            for that.
+            for that. Valid until the next call, and as long as the record's value.
 
         Raises:
             BadRecordError: The record has none.
@@ -113,15 +118,14 @@ class Examiner:
         except DatumError as bad:
             raise BadRecordError(Reason(bad.reason), bad.numbers) from None
         if datum.encoded:
-            decoded = self._decoder.decode(image_bytes(datum))
-            return np.ascontiguousarray(decoded.transpose(2, 0, 1))
+            return self._decoder.decode_small(image_bytes(datum), side).transpose(2, 0, 1)
         try:
-            return raw_pixels(datum, np.dtype(np.float32)).copy()
+            return raw_pixels(datum, np.dtype(np.float32))
         except BadRecordError as bad:
             if bad.reason != Reason.LOOKS_HWC or datum.data is None:
                 raise
             rows = datum.channels, datum.height, datum.width
-            return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1).copy()
+            return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1)
 
 
 def kind_of(datum: DatumView) -> str:
