@@ -53,6 +53,7 @@ class Finding:
         label: As stored; None where the bytes are no Datum.
         fault: What is wrong with it; None where nothing was found.
         decoded: Whether an image file was decoded for it.
+        num_odd: How many of its values are no finite numbers, where these were read.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Finding:
     label: int | None
     fault: Fault | None = None
     decoded: bool = False
+    num_odd: int = 0
 
 
 class Examiner:
@@ -68,13 +70,14 @@ class Examiner:
     def __init__(self) -> None:
         self._decoder = ImageDecoder()
 
-    def examine(self, value: memoryview, *, decode: bool) -> Finding:
+    def examine(self, value: memoryview, *, decode: bool, read_floats: bool = False) -> Finding:
         """Look at a record.
 
         Args:
             value: The bytes of a Datum.
             decode: Whether to decode an image file. Otherwise only its first bytes are read, and
                 of a JPEG its header; pixels of raw records are never read.
+            read_floats: Whether to look for values of float_data that are no finite numbers.
         """
         try:
             datum = parse_datum(value)
@@ -83,10 +86,14 @@ class Examiner:
         kind = kind_of(datum)
         decode = decode and datum.encoded
         shape: Shape | None = None
+        num_odd = 0
         try:
             if not datum.encoded:
-                channels, height, width = raw_pixels(datum, np.dtype(np.float32)).shape
+                pixels = raw_pixels(datum, np.dtype(np.float32))
+                channels, height, width = pixels.shape
                 shape = channels, height, width
+                if read_floats and kind == FLOAT:
+                    num_odd = pixels.size - int(np.isfinite(pixels).sum())
             elif decode:
                 height, width, channels = self._decoder.decode(image_bytes(datum)).shape
                 shape = channels, height, width
@@ -95,7 +102,7 @@ class Examiner:
                 shape = channels, height, width
         except BadRecordError as bad:
             return Finding(kind, None, datum.label, bad.at(0), decode)
-        return Finding(kind, shape, datum.label, None, decode)
+        return Finding(kind, shape, datum.label, None, decode, num_odd)
 
     def pixels(self, value: memoryview, side: int) -> NDArray[Any]:
         """Return a record's pixels, for a small picture of it.

@@ -230,6 +230,20 @@ def test_bad_records_are_listed_by_reason_the_most_frequent_first(folder: Path) 
     assert "end marker" in bad[2].message
 
 
+def test_values_that_are_no_finite_numbers_are_a_warning_with_keys(folder: Path) -> None:
+    def floats(*values: float) -> bytes:
+        return encode_datum(channels=1, height=1, width=3, floats=values, label=0)
+
+    sound = floats(0.5, 1, 3e38)
+    values = [sound, floats(0, float("nan"), 1), *600 * [sound], floats(0, 1, float("-inf"))]
+    found = survey(folder, values, full=True)
+    (problem,) = [problem for problem in found.problems if problem.kind == "not_finite"]
+    assert ("warning", 2) == (problem.severity, problem.num_records)
+    assert (b"00000001", b"00000602") == problem.keys
+    assert "no finite numbers" in problem.message
+    assert found.is_sound
+
+
 def test_no_more_than_five_keys_are_kept_of_a_problem(folder: Path) -> None:
     (problem, *_) = survey(folder, [b"\xff"] * 600, full=True).problems
     assert 600 == problem.num_records
