@@ -150,8 +150,8 @@ app.command(
     short_help="Draw the batches that a network will see.",
     epilog=_examples(
         "show configs/digits.yaml batches.png",
-        "show configs/digits.yaml --batches 2 batches.png",
-        "show lenet.prototxt --phase test batches.png",
+        "show configs/digits.yaml --batches 2 batches.png --force",
+        "show lenet.prototxt --phase test test_batches.png",
     ),
 )(show)
 app.command(

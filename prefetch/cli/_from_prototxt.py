@@ -14,7 +14,13 @@ from prefetch.cli._opening import (
     StageOption,
     check_there,
 )
-from prefetch.cli._outputs import check_folder, check_no_input, config_files
+from prefetch.cli._outputs import (
+    ForceOption,
+    check_folder,
+    check_free,
+    check_no_input,
+    config_files,
+)
 
 
 def from_prototxt(
@@ -42,7 +48,7 @@ def from_prototxt(
         int | None,
         typer.Option(help="The layer's random seed, as Caffe's solver would give it.", min=0),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over OUT.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Write the YAML file that serves what a network's Data layer does, bit for bit.
 
@@ -54,8 +60,7 @@ def from_prototxt(
 
     of_phase = phase.upper()
     check_no_input(output, [network])
-    if output is not None and output.exists() and not force:
-        raise typer.BadParameter(f"{output} is there already; --force writes over it")
+    check_free(output, force=force)
     found = read_data_layer(
         network, phase=of_phase, layer=layer, stages=stage or (), root=root, seed=seed
     )

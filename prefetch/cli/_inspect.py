@@ -15,7 +15,7 @@ from prefetch.cli._opening import (  # noqa: TC001 - typer reads the annotations
     ChannelsOption,
     JsonOption,
 )
-from prefetch.cli._outputs import check_no_input, database_files
+from prefetch.cli._outputs import ForceOption, check_free, check_no_input, database_files
 from prefetch.cli._show import check_picture_name
 from prefetch.cli._terminal import (
     Patience,
@@ -52,6 +52,7 @@ def inspect(
     ] = None,
     images: Annotated[int, typer.Option(min=1, max=4096, help="How many records to draw.")] = 48,
     channels: ChannelsOption = "bgr",
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what is in a database: kinds, shapes, labels, keys, sizes, and what is wrong with it.
@@ -62,6 +63,7 @@ def inspect(
     from prefetch._inspect import survey_database  # noqa: PLC0415 - slow to import
 
     check_no_input(show, database_files(database))
+    check_free(show, force=force)
     with Patience() as patience:
         survey = survey_database(database, full=full, progress=patience)
     if show is not None:

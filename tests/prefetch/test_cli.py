@@ -423,7 +423,7 @@ def test_show_draws_batches_and_reports_them(run: Run) -> None:
     assert "00000008" == found["batches"][1]["keys"][0]
     picture = cv2.imread("b.png")
     assert picture is not None
-    status, out, _ = run("show", "feed.yaml", "b.png")
+    status, out, _ = run("show", "feed.yaml", "b.png", "--force")
     assert (0, "b.png: 8 records in 1 batch\n") == (status, out)
     again = cv2.imread("b.png")
     assert again is not None
@@ -805,7 +805,7 @@ def test_progress_shows_what_takes_longer_than_a_second(
         (["convert", "x.npy", "db"], "converting"),
         (["mean", "data/lmdb"], "adding up"),
         (["inspect", "many", "--full"], "reading"),
-        (["show", "feed.yaml", "--batches", "2", "a.png"], "reading"),
+        (["show", "feed.yaml", "--batches", "2", "a.png", "--force"], "reading"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
 )
