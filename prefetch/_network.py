@@ -7,7 +7,6 @@ on the state that it is built for (phase, level, stages); Caffe's rules for that
 from __future__ import annotations
 
 import bisect
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from prefetch._config_faults import in_file_order, refusing_no_file
 from prefetch._errors import ConfigError, ConfigFault, UnsupportedSourceError
 from prefetch._input_file import read_text
 from prefetch._network_fields import misspelt_fields
+from prefetch._text_errors import in_words
 from prefetch._textformat import TextField, scan_fields
 from prefetch.caffe import (
     LayerParameter,
@@ -136,8 +136,7 @@ def _parse(path: Path, text: str, message: Message) -> None:
         line, column = error.GetLine(), error.GetColumn()
         if line is None or column is None:
             line, column = _place_of(error, text, type(message))
-        what = re.sub(r"^\d+:\d+ : ", "", str(error))
-        fault = ConfigFault("", f"column {column}: {what}", line)
+        fault = ConfigFault("", f"column {column}: {in_words(str(error), text)}", line)
     except RecursionError:
         fault = ConfigFault("", "its messages are nested too deeply to be a network")
     else:

@@ -162,7 +162,7 @@ def meant(name: str, known: Iterable[str]) -> str | None:
     """
     choices = sorted(known)
     word = name.lower()
-    slips = {choice: _num_slips(word, choice) for choice in choices}
+    slips = {choice: _num_slips(word, choice.lower()) for choice in choices}
     closest = min(choices, key=slips.__getitem__)
     stem = closest.removesuffix("_param")
     if slips[closest] <= max(1, min(2, len(stem) // 4)):

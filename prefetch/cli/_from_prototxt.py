@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from prefetch.cli._opening import (
+    OPTION_NAMES,
     LayerOption,
     RootOption,
     StageOption,
@@ -62,7 +63,13 @@ def from_prototxt(
     check_no_input(output, [network])
     check_free(output, force=force)
     found = read_data_layer(
-        network, phase=of_phase, layer=layer, stages=stage or (), root=root, seed=seed
+        network,
+        phase=of_phase,
+        layer=layer,
+        stages=stage or (),
+        root=root,
+        seed=seed,
+        argument_names=OPTION_NAMES,
     )
     check_no_input(output, config_files(network, found.config))
     notes = {"label_dtype": "Caffe's labels; int64 loses nothing above 2^24"}

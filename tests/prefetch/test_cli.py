@@ -901,3 +901,23 @@ def test_values_that_are_not_finite_are_told_in_words_of_ours_or_not_at_all(
         assert warning.startswith("warning: of the mean's 4 values ")
     else:
         assert [] == told
+
+
+@pytest.mark.parametrize("command", ["check", "from-prototxt"])
+@pytest.mark.usefixtures("folder")
+def test_a_choice_of_layers_is_told_in_options_of_the_command(command: str, run: Run) -> None:
+    network = Path("net.prototxt").read_text()
+    Path("two.prototxt").write_text(network + network)
+    err = run(command, "two.prototxt")[2]
+    assert "(--layer), or by the network's stages (--stage)" in err
+    assert "=..." not in err
+
+
+@pytest.mark.parametrize("command", ["check", "from-prototxt"])
+@pytest.mark.usefixtures("folder")
+def test_a_misspelt_block_of_a_network_ends_the_command(command: str, run: Run) -> None:
+    network = Path("net.prototxt").read_text()
+    Path("odd.prototxt").write_text(network.replace("data_param", "transform_parm { } data_param"))
+    status, out, err = run(command, "odd.prototxt")
+    assert (1, "") == (status, out)
+    assert "did you mean transform_param?" in err

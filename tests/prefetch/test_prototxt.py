@@ -388,6 +388,57 @@ def test_a_syntax_error_names_file_line_and_column(
     assert fault.message.startswith(f"column {column}: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            data("include { phase: TSET }"),
+            "expected one of TRAIN, TEST; found TSET; did you mean TEST?",
+        ),
+        (
+            data().replace("LMDB", "LMBD"),
+            "expected one of LEVELDB, LMDB; found LMBD; did you mean LMDB?",
+        ),
+        (
+            "layers { type: CONVOLUTON }",
+            "CONVOLUTON is no type of layer in Caffe; did you mean CONVOLUTION?",
+        ),
+        (
+            data("", "batch_size: 5"),
+            "batch_size is given a second time, and Caffe takes one; leave one of them out",
+        ),
+        (data("transform_param { scale: abc }"), "expected a number, found abc"),
+        (data().replace("4", "four"), "expected an integer, found four"),
+        ('layer { name: "d" type:', "text in quotes, found the end of the file: was it cut off?"),
+        ("layer { name: \"it's: 'x': y\" top: 5 }", "expected text in quotes, found 5"),
+    ],
+)
+def test_what_is_wrong_with_the_text_is_said_without_the_line_and_the_parsers_names(
+    net: Path, text: str, words: str
+) -> None:
+    message = fault_in(net, text).message
+
+    assert message.endswith(words)
+    assert "prefetch.caffe" not in message
+    assert "layer {" not in message
+
+
+def test_a_layer_whose_type_is_misspelt_or_missing_is_told_what_is_meant(net: Path) -> None:
+    message = refusal_of(net, data().replace('"Data"', '"Dat"'))
+
+    assert "is of type Dat, which Caffe does not have; did you mean Data?" in message
+    assert 'has no type; write type: "Data"' in refusal_of(net, data().replace('type: "Data"', ""))
+
+
+def test_arguments_are_called_what_the_caller_calls_them(net: Path) -> None:
+    names = {"layer": "--layer", "phase": "--phase", "stages": "--stage"}
+
+    message = fault_in(net, data() + data(), argument_names=names).message
+    assert "(--layer), or by the network's stages (--stage)" in message
+    message = fault_in(net, data("include { phase: TEST }"), argument_names=names).message
+    assert message.endswith("(--phase, --stage, --layer)")
+
+
 def test_nesting_without_end_is_refused(net: Path) -> None:
     assert "nested" in fault_in(net, "x {" * 5000 + "}" * 5000).message
 
@@ -395,7 +446,7 @@ def test_nesting_without_end_is_refused(net: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "cure"),
     [
-        ("ImageData", "convert_imageset"),
+        ("ImageData", "ringfeed convert"),
         ("HDF5Data", "h5py"),
         ("MemoryData", "the program itself fills it"),
         ("WindowData", "cut its windows out"),
