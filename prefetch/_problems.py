@@ -103,12 +103,12 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         )
     if len({shape[1:] for shape in tally.shapes}) > 1:
         (common, _), *others = tally.shapes.most_common()
-        named = ", ".join("x".join(map(str, shape)) for shape, _ in others[:_SHAPES_NAMED])
+        named = ", ".join(" x ".join(map(str, shape)) for shape, _ in others[:_SHAPES_NAMED])
         more = ", ..." if len(others) > _SHAPES_NAMED else ""
         yield Problem(
             "warning",
             "mixed_shapes",
-            f"besides {'x'.join(map(str, common))} there are {named}{more}, and all of a batch "
+            f"besides {' x '.join(map(str, common))} there are {named}{more}, and all of a batch "
             "need the same: set crop_size, or resize the images when the database is made",
             sum(count for _, count in others),
             tuple(tally.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),

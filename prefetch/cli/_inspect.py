@@ -80,16 +80,12 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _shape(shape: tuple[int, int, int]) -> str:
-    return "x".join(map(str, shape))
-
-
 def _as_json(survey: Survey, picture: Path | None) -> dict[str, Any]:
     return {
         **dataclasses.asdict(survey),
         "is_complete": survey.is_complete,
         "is_sound": survey.is_sound,
-        "shapes": {_shape(shape): count for shape, count in survey.shapes.items()},
+        "shapes": {"x".join(map(str, shape)): count for shape, count in survey.shapes.items()},
         "keys": [shown_key(key) for key in survey.keys],
         "problems": [
             dataclasses.asdict(problem) | {"keys": [shown_key(key) for key in problem.keys]}
@@ -106,7 +102,7 @@ def _fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str, str]]:
         seen += f", {survey.num_decoded} decoded"
     yield "records", f"{survey.num_records}; {seen}"
     yield "kinds", ", ".join(f"{kind} {count}" for kind, count in survey.kinds.items())
-    shapes = [f"{_shape(shape)} {count}" for shape, count in survey.shapes.items()]
+    shapes = [f"{' x '.join(map(str, shape))}: {count}" for shape, count in survey.shapes.items()]
     more = len(shapes) - _SHAPES_LISTED
     listed = ", ".join(shapes[:_SHAPES_LISTED]) + (f" and {more} more" if more > 0 else "")
     yield "shapes", f"{listed or 'unknown'} (channels x height x width)"

@@ -220,7 +220,7 @@ def test_inspect_prints_what_a_person_wants_to_know(run: Run) -> None:
     assert f"database  {Path.cwd()}/data/lmdb\n" in out
     assert "records   20; all examined\n" in out
     assert "kinds     raw 20\n" in out
-    assert "shapes    3x8x8 20 (channels x height x width)\n" in out
+    assert "shapes    3 x 8 x 8: 20 (channels x height x width)\n" in out
     assert "keys      00000000\n" in out
     assert "problems  none found\n" in out
     assert 20 == out.count("\N{FULL BLOCK}" * 40)  # one label each
@@ -921,3 +921,19 @@ def test_a_misspelt_block_of_a_network_ends_the_command(command: str, run: Run) 
     status, out, err = run(command, "odd.prototxt")
     assert (1, "") == (status, out)
     assert "did you mean transform_param?" in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_guide_names_fields_that_reports_have(run: Run) -> None:
+    guide = Path(__file__).parents[2] / "docs/guide/command-line.md"
+    sentence = guide.read_text().partition("The fields of a report are")[2]
+    of_inspect, _, of_check = sentence.partition("of `inspect`")
+    inspected = report(run, "inspect", "data/lmdb")
+    checked = report(run, "check", "feed.yaml")
+    assert ["num_records", "shapes", "problems"] == [
+        name for name in re.findall(r"`(\w+)`", of_inspect) if name in inspected
+    ]
+    for name in re.findall(r"`(\w+)`", of_check.partition("of `check`")[0]):
+        assert name in checked
+    assert "`records`" in of_check
+    assert "records" in report(run, "mean", "data/lmdb")
