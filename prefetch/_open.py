@@ -149,6 +149,18 @@ def _assemble(config: FeedConfig) -> Feed:
 
 def _prefetcher(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
     """Open what a configuration names, at the start or where a saved state goes on."""
+    try:
+        return _opened(config, state)
+    except ConfigError as error:
+        from prefetch._config_place import placed  # noqa: PLC0415 - pydantic is slow to import
+
+        better = placed(error, config)
+        if better is error:
+            raise
+        raise better from None
+
+
+def _opened(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
     with locating(str(config.source[0]), "open"), ExitStack() as undo:
         subset = None if config.subset is None else (config.subset.start, config.subset.stop)
         source = RecordSource.open(config.source, subset=subset, lock=config.lock)

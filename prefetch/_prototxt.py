@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prefetch._config import FeedConfig
 from prefetch._config_faults import closest_key, expected_one_of, in_file_order
+from prefetch._config_place import ConfigPlace, put_place
 from prefetch._config_values import absolute
 from prefetch._errors import ConfigError, ConfigFault, PrefetchWarning, UnsupportedSourceError
 from prefetch._network import NetworkLayer, read_layers
@@ -282,7 +283,12 @@ def _checked(
                 faults.append(replace(fault, key=name, line=layer.line(*name.split("."))))
     else:
         if not faults:
-            return config
+            place = {
+                option: (name, layer.line(*name.split(".")))
+                for option, name in _FIELDS.items()
+                if option not in arguments
+            }
+            return put_place(config, ConfigPlace(str(file), place))
     raise ConfigError(str(file), in_file_order(faults))
 
 
