@@ -937,3 +937,27 @@ def test_the_guide_names_fields_that_reports_have(run: Run) -> None:
         assert name in checked
     assert "`records`" in of_check
     assert "records" in report(run, "mean", "data/lmdb")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mean", "data/lmdb", "--threads", "0"], ["--threads", "0"]),
+        (["inspect", "data/lmdb", "--images", "x"], ["--images", "integer"]),
+        (["show", "feed.yaml", "a.png", "--batches", "99"], ["--batches", "99"]),
+        (["inspect", "data/lmdb", "--channels", "abc"], ["'abc' is not one of 'bgr', 'rgb'"]),
+        (["check", "feed.yaml", "--phase", "tset"], ["--phase", "'tset'"]),
+        (["bench", "feed.yaml", "--seconds", "x"], ["--seconds", "x"]),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_a_value_that_an_option_refuses_is_told_in_our_words(
+    arguments: list[str], words: list[str], run: Run
+) -> None:
+    status, _, err = run(*arguments)
+    assert 2 == status
+    assert "Input should be" not in err
+    assert "Value error" not in err
+    for word in words:
+        assert word in err.splitlines()[-1]
