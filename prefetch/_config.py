@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from prefetch._config_faults import (
     shown,
 )
 from prefetch._config_models import FeedConfig, TransformConfig
+from prefetch._config_place import ConfigPlace, place_of, put_place
 from prefetch._config_values import absolute, plain
 from prefetch._errors import ConfigError, ConfigFault
 
@@ -42,17 +43,20 @@ def load_config(
         ConfigNotFoundError: The file is not there.
     """
     lines: Mapping[str, int] = {}
+    place: ConfigPlace | None = None
     faults: list[ConfigFault] = []
     name = origin_name(origin)
     if isinstance(origin, FeedConfig):
         if not overrides:
             return origin
         options = plain(origin)
+        place = place_of(origin)
     elif isinstance(origin, Mapping):
         options = plain(origin)
     else:
         document = _read_file(Path(name))
         options, lines, faults = document.values, document.lines, list(document.faults)
+        place = ConfigPlace(name, {key: (key, line) for key, line in lines.items()})
     given = plain(overrides)
     # An option whose value was refused is not missing as well.
     refused = {fault.key for fault in faults} - options.keys()
@@ -68,8 +72,20 @@ def load_config(
                 faults.append(replace(fault, line=lines[closest]))
     else:
         if not faults:
-            return config
+            return put_place(config, _without(place, list(_leaves(given))))
     raise ConfigError(name, in_file_order(faults))
+
+
+def _without(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlace | None:
+    """Return where options stand, but for those that were given in place of them."""
+    if place is None:
+        return None
+    kept = {
+        option: where
+        for option, where in place.options.items()
+        if not any(is_within(key, option) or is_within(option, key) for key in overridden)
+    }
+    return ConfigPlace(place.origin, kept)
 
 
 def _name_of_file(origin: object) -> str:

@@ -41,6 +41,9 @@ MAX_PIXELS = 1 << 28
 _KEPT_BYTES = 1 << 25
 """A larger buffer is not kept: one odd image should not hold its memory for the feed's life."""
 
+_LARGE_PIXELS = 1 << 20
+"""An image of fewer pixels is decoded whole for a small picture of it."""
+
 _JPEG_SIGNATURE = b"\xff\xd8\xff"
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -187,6 +190,40 @@ class ImageDecoder:
             width, height = struct.unpack_from(">II", data, 16)
             self._check_pixels(height, width)
         return self._decode_with_opencv(data)
+
+    def decode_small(self, data: memoryview, side: int) -> NDArray[np.uint8]:
+        """Decode one image for a small picture of it.
+
+        A large JPEG is decoded at a half, a quarter or an eighth of its size, where its shorter
+        side stays at least ``side`` long; its pixels are close to averages of the whole's.
+
+        Raises:
+            BadRecordError: As decode() would.
+            MemoryError: There is no memory for its pixels.
+        """
+        header = read_jpeg_header(data) if bytes(data[:3]) == _JPEG_SIGNATURE else None
+        if header is not None and self._has_own_pixels(header):
+            self._check_pixels(header.height, header.width)
+            if header.height * header.width >= _LARGE_PIXELS:
+                small = self._decode_reduced(data, header, side)
+                if small is not None:
+                    return small
+        return self.decode(data)
+
+    def _decode_reduced(
+        self, data: memoryview, header: JpegHeader, side: int
+    ) -> NDArray[np.uint8] | None:
+        """Return an image at a part of its size; None where libjpeg has anything to remark."""
+        import simplejpeg  # noqa: PLC0415 - as below
+
+        colorspace = "GRAY" if self._channels(header) == 1 else "BGR"
+        try:
+            small: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+                data, colorspace, min_height=side, min_width=side, strict=True
+            )
+        except ValueError:
+            return None  # the whole's decoder tells what it is
+        return small
 
     def shape(self, data: memoryview) -> tuple[int, int, int]:
         """Return (height, width, channels) of what decode() would return.

@@ -53,6 +53,7 @@ class Finding:
         label: As stored; None where the bytes are no Datum.
         fault: What is wrong with it; None where nothing was found.
         decoded: Whether an image file was decoded for it.
+        num_odd: How many of its values are no finite numbers, where these were read.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Finding:
     label: int | None
     fault: Fault | None = None
     decoded: bool = False
+    num_odd: int = 0
 
 
 class Examiner:
@@ -68,13 +70,14 @@ class Examiner:
     def __init__(self) -> None:
         self._decoder = ImageDecoder()
 
-    def examine(self, value: memoryview, *, decode: bool) -> Finding:
+    def examine(self, value: memoryview, *, decode: bool, read_floats: bool = False) -> Finding:
         """Look at a record.
 
         Args:
             value: The bytes of a Datum.
             decode: Whether to decode an image file. Otherwise only its first bytes are read, and
                 of a JPEG its header; pixels of raw records are never read.
+            read_floats: Whether to look for values of float_data that are no finite numbers.
         """
         try:
             datum = parse_datum(value)
@@ -83,10 +86,14 @@ class Examiner:
         kind = kind_of(datum)
         decode = decode and datum.encoded
         shape: Shape | None = None
+        num_odd = 0
         try:
             if not datum.encoded:
-                channels, height, width = raw_pixels(datum, np.dtype(np.float32)).shape
+                pixels = raw_pixels(datum, np.dtype(np.float32))
+                channels, height, width = pixels.shape
                 shape = channels, height, width
+                if read_floats and kind == FLOAT:
+                    num_odd = pixels.size - int(np.isfinite(pixels).sum())
             elif decode:
                 height, width, channels = self._decoder.decode(image_bytes(datum)).shape
                 shape = channels, height, width
@@ -95,15 +102,20 @@ class Examiner:
                 shape = channels, height, width
         except BadRecordError as bad:
             return Finding(kind, None, datum.label, bad.at(0), decode)
-        return Finding(kind, shape, datum.label, None, decode)
+        return Finding(kind, shape, datum.label, None, decode, num_odd)
 
-    def pixels(self, value: memoryview) -> NDArray[Any]:
-        """Return a copy of a record's pixels.
+    def pixels(self, value: memoryview, side: int) -> NDArray[Any]:
+        """Return a record's pixels, for a small picture of it.
+
+        Args:
+            value: The bytes of a Datum.
+            side: Length of the picture's sides; a large image may come smaller than it is stored,
+                but no smaller than this.
 
         Returns:
             uint8 or float32 (channels, height, width), channels as stored, or blue first where an
             image file was decoded. A raw record that looks like height x width x channels is taken
-            for that.
+            for that. Valid until the next call, and as long as the record's value.
 
         Raises:
             BadRecordError: The record has none.
@@ -113,15 +125,14 @@ class Examiner:
         except DatumError as bad:
             raise BadRecordError(Reason(bad.reason), bad.numbers) from None
         if datum.encoded:
-            decoded = self._decoder.decode(image_bytes(datum))
-            return np.ascontiguousarray(decoded.transpose(2, 0, 1))
+            return self._decoder.decode_small(image_bytes(datum), side).transpose(2, 0, 1)
         try:
-            return raw_pixels(datum, np.dtype(np.float32)).copy()
+            return raw_pixels(datum, np.dtype(np.float32))
         except BadRecordError as bad:
             if bad.reason != Reason.LOOKS_HWC or datum.data is None:
                 raise
             rows = datum.channels, datum.height, datum.width
-            return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1).copy()
+            return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1)
 
 
 def kind_of(datum: DatumView) -> str:

@@ -4,7 +4,8 @@ Of a sampled raw record no pixel is read, of a JPEG its header; up to a hundred 
 Looking ends after half a second, however slow the disk is, and the survey says how many records it
 has seen.
 
-The full survey walks all records in key order and decodes every image, on all cores.
+The full survey walks all records in key order and decodes every image, on all cores; in
+float records it looks for values that are no finite numbers.
 """
 
 from __future__ import annotations
@@ -261,7 +262,7 @@ def _add_first(pending: deque[tuple[Records, Future[Tally]]], tally: Tally) -> N
 def _examine_part(records: Records) -> Tally:
     tally, examiner = Tally(), Examiner()
     for key, value in zip(records.keys, records.values, strict=True):
-        tally.count(key, value, examiner.examine(value, decode=True))
+        tally.count(key, value, examiner.examine(value, decode=True, read_floats=True))
     return tally
 
 

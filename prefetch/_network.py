@@ -7,15 +7,16 @@ on the state that it is built for (phase, level, stages); Caffe's rules for that
 from __future__ import annotations
 
 import bisect
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from google.protobuf import text_format
 
-from prefetch._config_faults import refusing_no_file
+from prefetch._config_faults import in_file_order, refusing_no_file
 from prefetch._errors import ConfigError, ConfigFault, UnsupportedSourceError
 from prefetch._input_file import read_text
+from prefetch._network_fields import misspelt_fields
+from prefetch._text_errors import in_words
 from prefetch._textformat import TextField, scan_fields
 from prefetch.caffe import (
     LayerParameter,
@@ -79,15 +80,15 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
     """Read the layers of a network file, or of the networks inside a solver's file.
 
     Args:
-        path: File in protobuf's text format. Fields that the schema does not know are passed
-            over: it knows data layers only, and forks of Caffe have fields of their own.
+        path: File in protobuf's text format. Fields that Caffe does not know are passed over,
+            since its forks have fields of their own, but not those that are misspelt.
         phase: The phase that the network is built for.
         stages: Stages of the network's state. Without any, a solver's file is taken for what its
             own states say, all of them for the test networks.
 
     Raises:
-        ConfigError: The file is no such text (it names line and column), or a layer has rules
-            that Caffe refuses.
+        ConfigError: The file is no such text (it names line and column), a field is misspelt, or
+            a layer has rules that Caffe refuses.
         UnsupportedSourceError: The network is in Caffe's first format, or in another file.
         ConfigNotFoundError: The file is not there.
         OSError: The file cannot be read.
@@ -98,6 +99,8 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
     network, solver = NetParameter(), SolverParameter()
     _parse(path, text, network)
     fields = scan_fields(text)
+    if faults := tuple(misspelt_fields(fields)):
+        raise ConfigError(str(path), in_file_order(faults))
     if network.layer or network.layers:
         return list(_layers(path, network, fields, [_state(phase, stages, network.state)]))
     _parse(path, text, solver)
@@ -133,8 +136,7 @@ def _parse(path: Path, text: str, message: Message) -> None:
         line, column = error.GetLine(), error.GetColumn()
         if line is None or column is None:
             line, column = _place_of(error, text, type(message))
-        what = re.sub(r"^\d+:\d+ : ", "", str(error))
-        fault = ConfigFault("", f"column {column}: {what}", line)
+        fault = ConfigFault("", f"column {column}: {in_words(str(error), text)}", line)
     except RecursionError:
         fault = ConfigFault("", "its messages are nested too deeply to be a network")
     else:

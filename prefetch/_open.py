@@ -168,7 +168,7 @@ def _naming_limits(config: object) -> Iterator[None]:
 
 
 @contextmanager
-def _naming_origin(origin: str) -> Iterator[None]:
+def _naming_origin(config: FeedConfig, origin: str) -> Iterator[None]:
     """Have the faults that show at opening name the configuration, as those before do.
 
     Raises:
@@ -177,14 +177,24 @@ def _naming_origin(origin: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        if error.origin not in _FOUND_AT_OPENING:
+        from prefetch._config_place import placed  # noqa: PLC0415 - pydantic is slow to import
+
+        better = placed(error, config)
+        if better is error and error.origin not in _FOUND_AT_OPENING:
             raise
-        raise ConfigError(origin, error.faults) from error.__cause__
+        if better is error:
+            better = ConfigError(origin, error.faults)
+        raise better from error.__cause__
 
 
 def _prefetcher(config: FeedConfig, origin: str, state: Mapping[str, Any] | None) -> Prefetcher:
     """Open what a configuration names, at the start or where a saved state goes on."""
-    with _naming_origin(origin), locating(str(config.source[0]), "open"), ExitStack() as undo:
+    with _naming_origin(config, origin):
+        return _opened(config, state)
+
+
+def _opened(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
+    with locating(str(config.source[0]), "open"), ExitStack() as undo:
         subset = None if config.subset is None else (config.subset.start, config.subset.stop)
         source = RecordSource.open(config.source, subset=subset, lock=config.lock)
         undo.callback(source.close)

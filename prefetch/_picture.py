@@ -35,7 +35,9 @@ _INK: Final = (45, 38, 32)
 _FAINT: Final = (140, 128, 118)
 _ALARM: Final = (48, 48, 205)
 
-_SIDE: Final = 144  # of an image's place, in pixels
+SIDE: Final = 144
+"""Of an image's place, in pixels."""
+
 _PAD: Final = 8
 _GAP: Final = 12
 _MARGIN: Final = 24
@@ -64,12 +66,65 @@ class Tile:
         title: Drawn in bold beneath it, such as the label.
         caption: Drawn beneath that, such as the key; cut in its middle where it is too long.
         alarm: What is wrong with it, drawn in red; empty where nothing is.
+        values: Least and most of the finite values of the whole image; None: those of its pixels.
     """
 
     pixels: NDArray[Any] | None
     title: str
     caption: str
     alarm: str = ""
+    values: tuple[float, float] | None = None
+
+
+def tile_of(pixels: NDArray[Any], title: str, caption: str, alarm: str = "") -> Tile:
+    """Return a tile that holds no more of an image than is drawn.
+
+    Args:
+        pixels: uint8 or float (channels, height, width); nothing refers to it afterwards.
+        title: As of the tile.
+        caption: As of the tile.
+        alarm: As of the tile.
+    """
+    values = _finite_range(pixels)
+    height, width = pixels.shape[1:]
+    if max(height, width) <= SIDE or values is None:
+        kept = pixels[:, :SIDE, :SIDE].copy()
+    else:
+        kept = np.stack([_shrunk(plane, values) for plane in pixels])
+    return Tile(kept, title, caption, alarm, values)
+
+
+def _shrunk(plane: NDArray[Any], values: tuple[float, float]) -> NDArray[Any]:
+    """Return one channel, made as small as a tile by averaging."""
+    finite = plane
+    if plane.dtype != np.uint8:
+        # One value that is not finite would take its neighbours with it.
+        finite = np.nan_to_num(plane, nan=0.0, neginf=values[0], posinf=values[1])
+        finite = finite.astype(np.float32, copy=False)
+    height, width = plane.shape
+    longer = max(height, width)
+    size = max(1, round(width * SIDE / longer)), max(1, round(height * SIDE / longer))
+    return np.asarray(
+        cv2.resize(np.ascontiguousarray(finite), size, interpolation=cv2.INTER_AREA), plane.dtype
+    )
+
+
+def _finite_range(pixels: NDArray[Any]) -> tuple[float, float] | None:
+    """Return the least and the most of an image's finite values; None where it has none."""
+    ranges = []
+    for plane in pixels:
+        if not plane.size:
+            continue
+        low, high = plane.min(), plane.max()
+        if not (np.isfinite(low) and np.isfinite(high)):
+            finite = plane[np.isfinite(plane)]
+            if not finite.size:
+                continue
+            low, high = finite.min(), finite.max()
+        ranges.append((float(low), float(high)))
+    if not ranges:
+        return None
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def contact_sheet(
@@ -95,7 +150,7 @@ def contact_sheet(
     heading, lines = shown_line(heading), [shown_line(note) for note in notes]
     if (low, high) != (0.0, 255.0):
         lines.append(f"brightness stretched: black is {low:.4g}, white is {high:.4g}")
-    cell_width, cell_height = _SIDE + 2 * _PAD, _SIDE + 2 * _PAD + 2 * _LINE + 4
+    cell_width, cell_height = SIDE + 2 * _PAD, SIDE + 2 * _PAD + 2 * _LINE + 4
     columns = _columns(len(tiles))
     rows = math.ceil(len(tiles) / columns)
     top = _MARGIN + 30 + _LINE * len(lines) + 8
@@ -158,16 +213,16 @@ def _draw_tile(
     cv2.rectangle(cell, (0, 0), (width - 1, height - 1), _ALARM if tile.alarm else _EDGE)
     room = width - 2 * _PAD
     if tile.pixels is None:
-        place = cell[_PAD : _PAD + _SIDE, _PAD : _PAD + _SIDE]
+        place = cell[_PAD : _PAD + SIDE, _PAD : _PAD + SIDE]
         place[:] = _PAPER
-        cv2.line(place, (0, 0), (_SIDE - 1, _SIDE - 1), _EDGE, 1, cv2.LINE_AA)
-        cv2.line(place, (0, _SIDE - 1), (_SIDE - 1, 0), _EDGE, 1, cv2.LINE_AA)
+        cv2.line(place, (0, 0), (SIDE - 1, SIDE - 1), _EDGE, 1, cv2.LINE_AA)
+        cv2.line(place, (0, SIDE - 1), (SIDE - 1, 0), _EDGE, 1, cv2.LINE_AA)
     else:
         image = _fitted(_as_colours(tile.pixels, low=low, high=high, blue_first=blue_first))
         rows, columns = image.shape[:2]
-        top, left = _PAD + (_SIDE - rows) // 2, _PAD + (_SIDE - columns) // 2
+        top, left = _PAD + (SIDE - rows) // 2, _PAD + (SIDE - columns) // 2
         cell[top : top + rows, left : left + columns] = image
-    base = _PAD + _SIDE + 20
+    base = _PAD + SIDE + 20
     title = _cut(shown_line(tile.title), room, _TITLE)
     _write(cell, title, (_PAD, base), _TITLE, _INK)
     if tile.alarm:
@@ -185,16 +240,13 @@ def _columns(num: int) -> int:
 
 def _range(tiles: Sequence[Tile]) -> tuple[float, float]:
     """Return the values to be shown as black and as white."""
-    finite = [
-        tile.pixels[np.isfinite(tile.pixels)]
-        for tile in tiles
-        if tile.pixels is not None and tile.pixels.size
+    ranges = [
+        tile.values or _finite_range(tile.pixels) for tile in tiles if tile.pixels is not None
     ]
-    values = [pixels for pixels in finite if pixels.size]
-    if not values:
+    known = [values for values in ranges if values is not None]
+    if not known:
         return 0.0, 255.0
-    low = min(float(pixels.min()) for pixels in values)
-    high = max(float(pixels.max()) for pixels in values)
+    low, high = min(low for low, _ in known), max(high for _, high in known)
     if low >= 0 and _BRIGHT_ENOUGH <= high <= 255:
         return 0.0, 255.0
     if low >= 0 and high == 0:
@@ -227,10 +279,10 @@ def _fitted(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return an image as large as fits into a tile."""
     height, width = image.shape[:2]
     longer = max(height, width)
-    if longer <= _SIDE:
-        factor = _SIDE // longer
+    if longer <= SIDE:
+        factor = SIDE // longer
         return image.repeat(factor, axis=0).repeat(factor, axis=1)
-    size = max(1, round(width * _SIDE / longer)), max(1, round(height * _SIDE / longer))
+    size = max(1, round(width * SIDE / longer)), max(1, round(height * SIDE / longer))
     fitted: NDArray[np.uint8] = np.asarray(
         cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8
     )

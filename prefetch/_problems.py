@@ -35,8 +35,8 @@ class Problem:
         severity: ``error``: a feed cannot use these records; ``warning``: it can with the option
             named, or hardly as meant; ``note``: worth knowing.
         kind: A name for programs: ``bad_records``, ``looks_hwc``, ``mixed_shapes``,
-            ``mixed_channels``, ``mixed_kinds``, ``negative_labels``, ``one_label``,
-            ``sorted_by_label``, ``key_order``, ``unused_pages``.
+            ``mixed_channels``, ``mixed_kinds``, ``not_finite``, ``negative_labels``,
+            ``one_label``, ``sorted_by_label``, ``key_order``, ``unused_pages``.
         message: What it is and what to do.
         num_records: How many of the records examined it concerns; None where it concerns the
             database as a whole.
@@ -71,6 +71,7 @@ def find_problems(
         *_bad_records(tally),
         *_shapes(tally),
         *_kinds(tally.kinds),
+        *_not_finite(tally),
         *_labels(tally.labels, sampled_labels),
         *_key_order(sampled_keys),
         *_unused(file_bytes, used_bytes),
@@ -102,12 +103,12 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         )
     if len({shape[1:] for shape in tally.shapes}) > 1:
         (common, _), *others = tally.shapes.most_common()
-        named = ", ".join("x".join(map(str, shape)) for shape, _ in others[:_SHAPES_NAMED])
+        named = ", ".join(" x ".join(map(str, shape)) for shape, _ in others[:_SHAPES_NAMED])
         more = ", ..." if len(others) > _SHAPES_NAMED else ""
         yield Problem(
             "warning",
             "mixed_shapes",
-            f"besides {'x'.join(map(str, common))} there are {named}{more}, and all of a batch "
+            f"besides {' x '.join(map(str, common))} there are {named}{more}, and all of a batch "
             "need the same: set crop_size, or resize the images when the database is made",
             sum(count for _, count in others),
             tuple(tally.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),
@@ -144,6 +145,18 @@ def _kinds(kinds: Mapping[str, int]) -> Iterator[Problem]:
             "mixed_kinds",
             f"{_words([*pixels, *encoded])} records are mixed; force_color and force_gray work on "
             "the encoded ones only",
+        )
+
+
+def _not_finite(tally: Tally) -> Iterator[Problem]:
+    if tally.num_odd:
+        yield Problem(
+            "warning",
+            "not_finite",
+            "float_data holds values that are no finite numbers (NaN, or infinite), which a feed "
+            "serves as they are and a network learns nothing from: write these records again",
+            tally.num_odd,
+            tuple(tally.odd_keys),
         )
 
 

@@ -13,18 +13,20 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prefetch._config import FeedConfig
 from prefetch._config_faults import closest_key, expected_one_of, in_file_order
+from prefetch._config_place import ConfigPlace, put_place
 from prefetch._config_values import absolute
 from prefetch._errors import ConfigError, ConfigFault, PrefetchWarning, UnsupportedSourceError
 from prefetch._network import NetworkLayer, read_layers
+from prefetch._network_fields import LAYER_FIELDS, OLD_LAYER_FIELDS, meant
 from prefetch.caffe import DataParameter, Phase
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
 
@@ -50,11 +52,14 @@ _NEEDED = {
 }
 _ARGUMENTS = {"shard.rank": "rank", "shard.world_size": "world_size"}
 
+KEYWORDS: Final[Mapping[str, str]] = {name: f"{name}=..." for name in ("layer", "phase", "stages")}
+"""What a Python program calls the arguments that choose a layer."""
+
 _TAKE_LMDB = "store its records as Datums in an LMDB and use a layer of type Data"
 _INSTEAD = {
     "DummyData": "it makes up its values, and there is nothing to read",
     "HDF5Data": f"read its files with h5py, or {_TAKE_LMDB}",
-    "ImageData": "convert its list with Caffe's convert_imageset and use a layer of type Data",
+    "ImageData": "convert its list with ringfeed convert and use a layer of type Data",
     "Input": "the program itself fills it, and there is nothing to read",
     "MemoryData": "the program itself fills it, and there is nothing to read",
     "WindowData": f"cut its windows out, {_TAKE_LMDB}",
@@ -91,6 +96,7 @@ def read_data_layer(
     prefetch: int | None = None,
     threads: int | str = "auto",
     device: Any = "auto",
+    argument_names: Mapping[str, str] = KEYWORDS,
 ) -> DataLayer:
     """Read the configuration that one Data layer of a network file stands for.
 
@@ -109,6 +115,7 @@ def read_data_layer(
         prefetch: Batches kept ahead; None: the layer's own number.
         threads: Reader threads, or ``auto``.
         device: Where batches are delivered.
+        argument_names: What the user calls ``layer``, ``phase`` and ``stages``.
 
     Raises:
         ConfigError: The file cannot be parsed, no layer or several could be meant, or the layer
@@ -122,7 +129,7 @@ def read_data_layer(
         message = expected_one_of(phase, list(_PHASES))
         raise ConfigError(str(file), (ConfigFault("phase", message),))
     layers = read_layers(file, of_network, [stages] if isinstance(stages, str) else stages)
-    chosen = _choose(file, layers, phase.upper(), layer)
+    chosen = _choose(file, layers, phase.upper(), layer, argument_names)
     parameter, data = chosen.parameter, chosen.parameter.data_param
     folder = Path(root).resolve()
     if data.backend != DataParameter.LMDB:
@@ -157,7 +164,11 @@ def read_data_layer(
 
 
 def _choose(
-    file: Path, layers: Sequence[NetworkLayer], phase: str, name: str | None
+    file: Path,
+    layers: Sequence[NetworkLayer],
+    phase: str,
+    name: str | None,
+    arguments: Mapping[str, str],
 ) -> NetworkLayer:
     """Return the layer meant: the named one, or the only Data layer that the network has."""
     sources = [layer for layer in layers if layer.included and not layer.parameter.bottom]
@@ -171,8 +182,8 @@ def _choose(
     if found:
         message = (
             f"expected one Data layer in phase {phase}, found {len(found)}: {_listed(found)}; "
-            "choose by the layer's name or by a top that only one has (layer=...), "
-            "or by the network's stages (stages=...)"
+            "choose by the layer's name or by a top that only one has "
+            f"({arguments['layer']}), or by the network's stages ({arguments['stages']})"
         )
     elif sources:
         raise UnsupportedSourceError(str(file.absolute()), _kind_refusal(sources, phase))
@@ -183,7 +194,8 @@ def _choose(
         if everywhere:
             message += (
                 f"the file has {_listed(everywhere)}: "
-                "ask for one by its phase, stages and name (phase=..., stages=..., layer=...)"
+                "ask for one by its phase, stages and name "
+                f"({arguments['phase']}, {arguments['stages']}, {arguments['layer']})"
             )
         else:
             message += "the file has none in any phase; one that trains a network has"
@@ -195,12 +207,20 @@ def _listed(layers: Iterable[NetworkLayer]) -> str:
 
 
 def _kind_refusal(layers: Sequence[NetworkLayer], phase: str) -> str:
-    refusals = [
-        f"layer {layer} is of type {layer.parameter.type}, which is not read here: "
-        f"{_INSTEAD.get(layer.parameter.type, _TAKE_LMDB)}"
-        for layer in layers
-    ]
+    refusals = [_refusal(layer) for layer in layers]
     return f"found no Data layer in phase {phase}; {'; '.join(refusals)}"
+
+
+def _refusal(layer: NetworkLayer) -> str:
+    kind = layer.parameter.type
+    if not kind:
+        return f'layer {layer} has no type; write type: "Data" for one that reads a database'
+    guess = None if kind in _INSTEAD else meant(kind, ("Data", *_INSTEAD))
+    if guess is not None:
+        return f"layer {layer} is of type {kind}, which Caffe does not have; did you mean {guess}?"
+    return (
+        f"layer {layer} is of type {kind}, which is not read here: {_INSTEAD.get(kind, _TAKE_LMDB)}"
+    )
 
 
 def _backend_refusal(layer: NetworkLayer, source: Path) -> str:
@@ -263,7 +283,12 @@ def _checked(
                 faults.append(replace(fault, key=name, line=layer.line(*name.split("."))))
     else:
         if not faults:
-            return config
+            place = {
+                option: (name, layer.line(*name.split(".")))
+                for option, name in _FIELDS.items()
+                if option not in arguments
+            }
+            return put_place(config, ConfigPlace(str(file), place))
     raise ConfigError(str(file), in_file_order(faults))
 
 
@@ -283,6 +308,9 @@ def _ignored(layer: NetworkLayer) -> Iterator[str]:
             f"layer {layer}: data_param.force_encoded_color has no effect, in Caffe neither; "
             "write transform_param.force_color"
         )
+    for field in layer.position.fields if layer.position else ():
+        if field.name not in LAYER_FIELDS | OLD_LAYER_FIELDS:
+            yield _no_such_field(layer, field.name, field.line)
     for message, group in (
         (parameter.data_param, "data_param"),
         (parameter.transform_param, "transform_param"),
@@ -291,10 +319,11 @@ def _ignored(layer: NetworkLayer) -> Iterator[str]:
         known = message.DESCRIPTOR.fields_by_name
         for unknown in position.fields if position else ():
             if unknown.name not in known:
-                yield (
-                    f"layer {layer}: {group}.{unknown.name} on line {unknown.line} has no effect; "
-                    "Caffe has no such field"
-                )
+                yield _no_such_field(layer, f"{group}.{unknown.name}", unknown.line)
+
+
+def _no_such_field(layer: NetworkLayer, name: str, line: int) -> str:
+    return f"layer {layer}: {name} on line {line} has no effect; Caffe has no such field"
 
 
 def _is_changed(message: Message, name: str) -> bool:

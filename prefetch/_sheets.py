@@ -23,7 +23,7 @@ from prefetch._errors import LabelsNotProducedError
 from prefetch._examine import Examiner
 from prefetch._faults import BadRecordError, Reason
 from prefetch._open import open as open_feed
-from prefetch._picture import Tile, contact_sheet
+from prefetch._picture import SIDE, Tile, contact_sheet, tile_of
 from prefetch._sampling import RecordSampler
 from prefetch._shown import shown_key, shown_name
 from prefetch._snapshot import Snapshot
@@ -60,12 +60,20 @@ def record_sheet(
     with closing(Database(Snapshot(path))) as database:
         total, heading = database.num_records, database.path
         # About twice as many as needed, since their number varies. They come in key order, some
-        # leaves at a time, so that those left out are drawn from all of them.
+        # leaves at a time, so that those left out are drawn from all of them. A second sampler
+        # draws the same again: an image is decoded only where it is shown.
         with closing(iter(RecordSampler(database, 2 * num_records))) as records:
-            drawn = [(order, _record_tile(key, value)) for order, key, value in records]
+            drawn = [order for order, _, _ in records]
+        places = np.random.default_rng(0).permutation(len(drawn))[:num_records].tolist()
+        chosen = {drawn[place] for place in places}
+        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+            shown = [
+                (order, _record_tile(key, value))
+                for order, key, value in records
+                if order in chosen
+            ]
         database.snapshot.check()
-    chosen = np.random.default_rng(0).permutation(len(drawn))[:num_records].tolist()
-    tiles = [tile for _, tile in sorted((drawn[place] for place in chosen), key=lambda one: one[0])]
+    tiles = [tile for _, tile in sorted(shown, key=lambda one: one[0])]
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
     note = (
         f"{which} of {counted(total, 'record')} as stored{_colours(tiles, blue_first=blue_first)}"
@@ -83,17 +91,17 @@ def _colours(tiles: Sequence[Tile], *, blue_first: bool) -> str:
 
 def _record_tile(key: bytes, value: memoryview) -> Tile:
     examiner = Examiner()
-    pixels, label, alarm = None, "no Datum", ""
+    label, alarm = "no Datum", ""
     try:
         label = f"label {parse_datum(value).label}"
-        fault = examiner.examine(value, decode=True).fault
+        fault = examiner.examine(value, decode=False).fault
         alarm = "" if fault is None else _in_words(fault.reason)
-        pixels = examiner.pixels(value)
+        return tile_of(examiner.pixels(value, SIDE), label, shown_key(key), alarm)
     except DatumError as bad:
         alarm = _in_words(Reason(bad.reason))
     except BadRecordError as bad:
         alarm = _in_words(bad.reason)
-    return Tile(pixels, label, shown_key(key), alarm)
+    return Tile(None, label, shown_key(key), alarm)
 
 
 def _in_words(reason: Reason) -> str:
@@ -217,7 +225,7 @@ def batch_sheet(
         f"standard deviation {view.deviation:.4g}"
     )
     tiles = [
-        Tile(
+        tile_of(
             image,
             "no label" if view.labels is None else f"label {view.labels[row]:.15g}",
             shown_key(view.keys[row]),

@@ -40,6 +40,8 @@ class Tally:
         labels: How many of each label.
         examples: Key of one record of each shape.
         faults: The bad records, by reason.
+        num_odd: Records with values that are no finite numbers.
+        odd_keys: Keys of the first few of them.
         key_bytes: Sum of the keys' sizes.
         value_bytes: Sum of the values' sizes.
         smallest: Size of the smallest value; 0 where nothing was counted.
@@ -53,6 +55,8 @@ class Tally:
     labels: Counter[int] = field(default_factory=Counter)
     examples: dict[Shape, bytes] = field(default_factory=dict)
     faults: dict[Reason, FaultTally] = field(default_factory=dict)
+    num_odd: int = 0
+    odd_keys: list[bytes] = field(default_factory=list)
     key_bytes: int = 0
     value_bytes: int = 0
     smallest: int = 0
@@ -74,6 +78,10 @@ class Tally:
             self.shapes[finding.shape] += 1
             if finding.shape not in self.examples:
                 self.examples[finding.shape] = bytes(key)
+        if finding.num_odd:
+            self.num_odd += 1
+            if len(self.odd_keys) < _KEYS_KEPT:
+                self.odd_keys.append(bytes(key))
         if finding.fault is not None:
             bad = self.faults.setdefault(finding.fault.reason, FaultTally(finding.fault))
             bad.count += 1
@@ -95,6 +103,8 @@ class Tally:
         self.shapes.update(later.shapes)
         self.labels.update(later.labels)
         self.examples = later.examples | self.examples
+        self.num_odd += later.num_odd
+        self.odd_keys += later.odd_keys[: _KEYS_KEPT - len(self.odd_keys)]
         for reason, theirs in later.faults.items():
             ours = self.faults.setdefault(reason, FaultTally(theirs.fault))
             ours.count += theirs.count

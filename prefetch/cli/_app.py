@@ -23,6 +23,7 @@ from prefetch.cli._schema import schema
 from prefetch.cli._show import show
 from prefetch.cli._streams import OutputLostError, standard_streams, tell
 from prefetch.cli._terminal import listening
+from prefetch.cli._usage import reword
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,9 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             tell("interrupted", "nothing more was done")
             raise typer.Exit(_INTERRUPTED) from None
+        except typer.BadParameter as error:
+            reword(error)
+            raise
         except OutputLostError:
             raise  # told, or not, where all has ended
         except (PrefetchError, SyncedMemoryError, OSError, MemoryError) as error:
@@ -150,8 +154,8 @@ app.command(
     short_help="Draw the batches that a network will see.",
     epilog=_examples(
         "show configs/digits.yaml batches.png",
-        "show configs/digits.yaml --batches 2 batches.png",
-        "show lenet.prototxt --phase test batches.png",
+        "show configs/digits.yaml --batches 2 batches.png --force",
+        "show lenet.prototxt --phase test test_batches.png",
     ),
 )(show)
 app.command(

@@ -9,12 +9,19 @@ from typing import Annotated, Literal
 import typer
 
 from prefetch.cli._opening import (
+    OPTION_NAMES,
     LayerOption,
     RootOption,
     StageOption,
     check_there,
 )
-from prefetch.cli._outputs import check_folder, check_no_input, config_files
+from prefetch.cli._outputs import (
+    ForceOption,
+    check_folder,
+    check_free,
+    check_no_input,
+    config_files,
+)
 
 
 def from_prototxt(
@@ -42,7 +49,7 @@ def from_prototxt(
         int | None,
         typer.Option(help="The layer's random seed, as Caffe's solver would give it.", min=0),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over OUT.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Write the YAML file that serves what a network's Data layer does, bit for bit.
 
@@ -54,10 +61,15 @@ def from_prototxt(
 
     of_phase = phase.upper()
     check_no_input(output, [network])
-    if output is not None and output.exists() and not force:
-        raise typer.BadParameter(f"{output} is there already; --force writes over it")
+    check_free(output, force=force)
     found = read_data_layer(
-        network, phase=of_phase, layer=layer, stages=stage or (), root=root, seed=seed
+        network,
+        phase=of_phase,
+        layer=layer,
+        stages=stage or (),
+        root=root,
+        seed=seed,
+        argument_names=OPTION_NAMES,
     )
     check_no_input(output, config_files(network, found.config))
     notes = {"label_dtype": "Caffe's labels; int64 loses nothing above 2^24"}

@@ -15,7 +15,7 @@ from prefetch.cli._opening import (  # noqa: TC001 - typer reads the annotations
     ChannelsOption,
     JsonOption,
 )
-from prefetch.cli._outputs import check_no_input, database_files
+from prefetch.cli._outputs import ForceOption, check_free, check_no_input, database_files
 from prefetch.cli._show import check_picture_name
 from prefetch.cli._terminal import (
     Patience,
@@ -52,6 +52,7 @@ def inspect(
     ] = None,
     images: Annotated[int, typer.Option(min=1, max=4096, help="How many records to draw.")] = 48,
     channels: ChannelsOption = "bgr",
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what is in a database: kinds, shapes, labels, keys, sizes, and what is wrong with it.
@@ -62,6 +63,7 @@ def inspect(
     from prefetch._inspect import survey_database  # noqa: PLC0415 - slow to import
 
     check_no_input(show, database_files(database))
+    check_free(show, force=force)
     with Patience() as patience:
         survey = survey_database(database, full=full, progress=patience)
     if show is not None:
@@ -78,16 +80,12 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _shape(shape: tuple[int, int, int]) -> str:
-    return "x".join(map(str, shape))
-
-
 def _as_json(survey: Survey, picture: Path | None) -> dict[str, Any]:
     return {
         **dataclasses.asdict(survey),
         "is_complete": survey.is_complete,
         "is_sound": survey.is_sound,
-        "shapes": {_shape(shape): count for shape, count in survey.shapes.items()},
+        "shapes": {"x".join(map(str, shape)): count for shape, count in survey.shapes.items()},
         "keys": [shown_key(key) for key in survey.keys],
         "problems": [
             dataclasses.asdict(problem) | {"keys": [shown_key(key) for key in problem.keys]}
@@ -104,7 +102,7 @@ def _fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str, str]]:
         seen += f", {survey.num_decoded} decoded"
     yield "records", f"{survey.num_records}; {seen}"
     yield "kinds", ", ".join(f"{kind} {count}" for kind, count in survey.kinds.items())
-    shapes = [f"{_shape(shape)} {count}" for shape, count in survey.shapes.items()]
+    shapes = [f"{' x '.join(map(str, shape))}: {count}" for shape, count in survey.shapes.items()]
     more = len(shapes) - _SHAPES_LISTED
     listed = ", ".join(shapes[:_SHAPES_LISTED]) + (f" and {more} more" if more > 0 else "")
     yield "shapes", f"{listed or 'unknown'} (channels x height x width)"

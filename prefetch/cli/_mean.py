@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from prefetch.cli._outputs import check_folder, check_no_input, database_files
+from prefetch.cli._outputs import (
+    ForceOption,
+    check_folder,
+    check_free,
+    check_no_input,
+    database_files,
+)
 from prefetch.cli._terminal import Patience, print_fields, print_json
 
 logger = logging.getLogger(__name__)
@@ -52,6 +58,7 @@ def mean(
         int | None,
         typer.Option(min=1, help="Threads, one a core if not given; the result is the same."),
     ] = None,
+    force: ForceOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Compute the mean image of a database, bit for bit as Caffe's compute_image_mean does.
@@ -64,6 +71,7 @@ def mean(
     if force_color and force_gray:
         raise typer.BadParameter("--force-color and --force-gray exclude each other")
     check_no_input(output, database_files(database))
+    check_free(output, force=force)
     began = time.perf_counter()
     with Patience() as patience, RecordSource.open(database) as source:
         found = compute_mean(

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from prefetch._config import FeedConfig
 
+OPTION_NAMES = {"layer": "--layer", "phase": "--phase", "stages": "--stage"}
+"""What the command line calls the arguments that choose a network's layer."""
+
 _NETWORK_SUFFIXES = frozenset({".prototxt", ".pbtxt"})
 
 
@@ -102,6 +105,7 @@ def load(
             stages=stages or (),
             root=root,
             seed=seed,
+            argument_names=OPTION_NAMES,
         ).config
     if layer is not None or stages:
         raise typer.BadParameter(f"--layer and --stage are for networks, and {path} is none")

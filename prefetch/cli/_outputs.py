@@ -1,11 +1,11 @@
-"""Files that a command writes: never over what it reads."""
+"""Files that a command writes: never over what it reads, over others with ``--force`` only."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prefetch._config import FeedConfig
+
+
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Write over OUT where it is there already.")
+]
 
 
 def check_folder(path: Path | None) -> Path | None:
@@ -32,6 +37,22 @@ def _is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def check_free(output: Path | None, *, force: bool) -> None:
+    """Refuse to write over what is there already; a device or a pipe is written into.
+
+    Raises:
+        BadParameter: There is a file, and the user did not ask to write over it.
+    """
+    if output is None or force:
+        return
+    try:
+        is_file = stat.S_ISREG(output.stat().st_mode)
+    except OSError:  # nothing is there; what else it may be is told where it is written
+        return
+    if is_file:
+        raise typer.BadParameter(f"{output} is there already; --force writes over it")
 
 
 def check_no_input(

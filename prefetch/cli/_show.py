@@ -19,7 +19,13 @@ from prefetch.cli._opening import (
     StageOption,
     load,
 )
-from prefetch.cli._outputs import check_folder, check_no_input, config_files
+from prefetch.cli._outputs import (
+    ForceOption,
+    check_folder,
+    check_free,
+    check_no_input,
+    config_files,
+)
 from prefetch.cli._terminal import Patience, print_json
 
 if TYPE_CHECKING:
@@ -58,6 +64,7 @@ def show(
     layer: LayerOption = None,
     stage: StageOption = None,
     root: RootOption = Path(),
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Draw the first batches that a network will see, with labels and keys.
@@ -71,6 +78,7 @@ def show(
     check_no_input(output, [config])
     options = load(config, phase=phase, layer=layer, stages=stage, root=root)
     check_no_input(output, config_files(config, options))
+    check_free(output, force=force)
     order = options.transform.channels if channels == "auto" else channels
     views: list[BatchView] = []
     sheets = []

@@ -220,7 +220,7 @@ def test_inspect_prints_what_a_person_wants_to_know(run: Run) -> None:
     assert f"database  {Path.cwd()}/data/lmdb\n" in out
     assert "records   20; all examined\n" in out
     assert "kinds     raw 20\n" in out
-    assert "shapes    3x8x8 20 (channels x height x width)\n" in out
+    assert "shapes    3 x 8 x 8: 20 (channels x height x width)\n" in out
     assert "keys      00000000\n" in out
     assert "problems  none found\n" in out
     assert 20 == out.count("\N{FULL BLOCK}" * 40)  # one label each
@@ -423,7 +423,7 @@ def test_show_draws_batches_and_reports_them(run: Run) -> None:
     assert "00000008" == found["batches"][1]["keys"][0]
     picture = cv2.imread("b.png")
     assert picture is not None
-    status, out, _ = run("show", "feed.yaml", "b.png")
+    status, out, _ = run("show", "feed.yaml", "b.png", "--force")
     assert (0, "b.png: 8 records in 1 batch\n") == (status, out)
     again = cv2.imread("b.png")
     assert again is not None
@@ -805,7 +805,7 @@ def test_progress_shows_what_takes_longer_than_a_second(
         (["convert", "x.npy", "db"], "converting"),
         (["mean", "data/lmdb"], "adding up"),
         (["inspect", "many", "--full"], "reading"),
-        (["show", "feed.yaml", "--batches", "2", "a.png"], "reading"),
+        (["show", "feed.yaml", "--batches", "2", "a.png", "--force"], "reading"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
 )
@@ -901,3 +901,63 @@ def test_values_that_are_not_finite_are_told_in_words_of_ours_or_not_at_all(
         assert warning.startswith("warning: of the mean's 4 values ")
     else:
         assert [] == told
+
+
+@pytest.mark.parametrize("command", ["check", "from-prototxt"])
+@pytest.mark.usefixtures("folder")
+def test_a_choice_of_layers_is_told_in_options_of_the_command(command: str, run: Run) -> None:
+    network = Path("net.prototxt").read_text()
+    Path("two.prototxt").write_text(network + network)
+    err = run(command, "two.prototxt")[2]
+    assert "(--layer), or by the network's stages (--stage)" in err
+    assert "=..." not in err
+
+
+@pytest.mark.parametrize("command", ["check", "from-prototxt"])
+@pytest.mark.usefixtures("folder")
+def test_a_misspelt_block_of_a_network_ends_the_command(command: str, run: Run) -> None:
+    network = Path("net.prototxt").read_text()
+    Path("odd.prototxt").write_text(network.replace("data_param", "transform_parm { } data_param"))
+    status, out, err = run(command, "odd.prototxt")
+    assert (1, "") == (status, out)
+    assert "did you mean transform_param?" in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_guide_names_fields_that_reports_have(run: Run) -> None:
+    guide = Path(__file__).parents[2] / "docs/guide/command-line.md"
+    sentence = guide.read_text().partition("The fields of a report are")[2]
+    of_inspect, _, of_check = sentence.partition("of `inspect`")
+    inspected = report(run, "inspect", "data/lmdb")
+    checked = report(run, "check", "feed.yaml")
+    assert ["num_records", "shapes", "problems"] == [
+        name for name in re.findall(r"`(\w+)`", of_inspect) if name in inspected
+    ]
+    for name in re.findall(r"`(\w+)`", of_check.partition("of `check`")[0]):
+        assert name in checked
+    assert "`records`" in of_check
+    assert "records" in report(run, "mean", "data/lmdb")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mean", "data/lmdb", "--threads", "0"], ["--threads", "0"]),
+        (["inspect", "data/lmdb", "--images", "x"], ["--images", "integer"]),
+        (["show", "feed.yaml", "a.png", "--batches", "99"], ["--batches", "99"]),
+        (["inspect", "data/lmdb", "--channels", "abc"], ["'abc' is not one of 'bgr', 'rgb'"]),
+        (["check", "feed.yaml", "--phase", "tset"], ["--phase", "'tset'"]),
+        (["bench", "feed.yaml", "--seconds", "x"], ["--seconds", "x"]),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_a_value_that_an_option_refuses_is_told_in_our_words(
+    arguments: list[str], words: list[str], run: Run
+) -> None:
+    status, _, err = run(*arguments)
+    assert 2 == status
+    assert "Input should be" not in err
+    assert "Value error" not in err
+    for word in words:
+        assert word in err.splitlines()[-1]

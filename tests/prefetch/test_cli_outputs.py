@@ -76,6 +76,37 @@ def test_nothing_that_is_read_is_written_over(
     assert before == content(folder)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["mean", "data/lmdb", "there.npy"],
+        ["mean", "data/lmdb", "there.binaryproto"],
+        ["inspect", "data/lmdb", "--show", "there.png"],
+        ["show", "feed.yaml", "there.png"],
+        ["from-prototxt", "net.prototxt", "there.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_there_is_written_over_with_force_only(
+    arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = Path(arguments[-1])
+    there.write_text("mine")
+    before = content(folder)
+    assert 2 == main(arguments)
+    assert f"{there} is there already; --force writes over it" in capsys.readouterr().err
+    assert before == content(folder)
+    assert 0 == main([*arguments, "--force"])
+    assert b"mine" != there.read_bytes()
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_keeps_nothing_is_written_into_without_force() -> None:
+    Path("null.npy").symlink_to("/dev/null")
+    assert 0 == main(["mean", "data/lmdb", "null.npy"])
+    assert 0 == main(["from-prototxt", "net.prototxt", "/dev/null"])
+
+
 def test_a_file_of_somebody_else_s_is_not_taken_for_the_usual_report(folder: Path) -> None:
     Path("db.unreadable.tsv").write_text("mine")
     assert 2 == main(["convert", "images", "list.txt", "db", "--skip-unreadable"])
@@ -149,7 +180,7 @@ def test_a_database_among_its_class_folders_is_refused(
         (["mean", "data/lmdb", "OUT.binaryproto"], "OUT.binaryproto"),
         (["inspect", "data/lmdb", "--show", "OUT.png"], "OUT.png"),
         (["show", "feed.yaml", "OUT.png"], "OUT.png"),
-        (["from-prototxt", "net.prototxt", "OUT.yaml", "--force"], "OUT.yaml"),
+        (["from-prototxt", "net.prototxt", "OUT.yaml"], "OUT.yaml"),
     ],
     ids=["npy", "binaryproto", "inspect", "show", "from-prototxt"],
 )
@@ -160,7 +191,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     if is_there:
         Path(output).write_bytes(b"old")
     before = content(folder)
-    ended = run_on_a_full_disk(100, *arguments)
+    ended = run_on_a_full_disk(100, *arguments, "--force")
     assert (1, "") == (ended.returncode, ended.stdout)
     assert f"error: {output}: cannot be written: File too large; " in ended.stderr
     assert "bytes are free there, in files of 100 bytes at the most (ulimit -f)" in ended.stderr

@@ -17,6 +17,7 @@ import prefetch
 from prefetch import ConfigError, ConfigFault, ConfigNotFoundError, FeedConfig
 from prefetch._config import load_config
 from prefetch._config_schema import option_table
+from prefetch.testing import example_database
 
 
 def faults_in(mapping: dict[str, Any], **overrides: Any) -> dict[str, str]:
@@ -710,3 +711,60 @@ def test_one_batch_held_is_valid_and_warned_about_once_in_the_log(
 
 def test_a_fault_without_a_key_is_about_the_file() -> None:
     assert str(ConfigFault("", "expected UTF-8 text", 3)) == "line 3: expected UTF-8 text"
+
+
+# --- faults that only opening brings to light ------------------------------------------------
+
+
+def opening_fault(config: Any, **overrides: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        prefetch.open(config, **overrides)
+    return caught.value
+
+
+def test_a_fault_found_at_opening_names_the_configurations_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "feed.yaml"
+    with example_database(5) as path:
+        file.write_text(f"source: {path}\nsubset:\n  start: 5000\n", encoding="utf-8")
+        error = opening_fault(str(file))
+        assert (error.origin, error.faults[0].key, error.faults[0].line) == (
+            str(file),
+            "subset.start",
+            3,
+        )
+        assert str(path) in error.faults[0].message
+        file.write_text(f"source: {path}\ntransform:\n  mean_file: no.npy\n", encoding="utf-8")
+        for error in (opening_fault(str(file)), opening_fault(load_config(file, batch_size=2))):
+            assert (error.origin, error.faults[0].line) == (str(file), 3)
+            assert f"{tmp_path / 'no.npy'}: the mean file cannot be read" in str(error)
+        elsewhere = opening_fault(str(file), transform={"mean_file": str(tmp_path / "x.npy")})
+        assert elsewhere.origin == str(tmp_path / "x.npy")
+
+
+def test_a_mean_file_that_is_not_there_names_the_networks_file_and_line(tmp_path: Path) -> None:
+    net = tmp_path / "net.prototxt"
+    with example_database(5) as path:
+        net.write_text(
+            'layer { name: "d" type: "Data" top: "data"\n'
+            f'data_param {{ source: "{path}" batch_size: 4 backend: LMDB }}\n'
+            'transform_param {\n mean_file: "/no.npy" } }',
+            encoding="utf-8",
+        )
+        with pytest.raises(ConfigError) as caught:
+            prefetch.open_prototxt(net, seed=1)
+
+    (fault,) = caught.value.faults
+    assert (caught.value.origin, fault.key, fault.line) == (
+        str(net),
+        "transform_param.mean_file",
+        4,
+    )
+
+
+def test_where_it_was_written_is_no_part_of_a_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "feed.yaml"
+    file.write_text("source: /db\n", encoding="utf-8")
+
+    assert load_config(file) == FeedConfig(source="/db")
+    assert repr(load_config(file)) == repr(FeedConfig(source="/db"))
+    assert load_config(file).model_dump() == FeedConfig(source="/db").model_dump()

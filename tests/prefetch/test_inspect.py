@@ -230,6 +230,20 @@ def test_bad_records_are_listed_by_reason_the_most_frequent_first(folder: Path) 
     assert "end marker" in bad[2].message
 
 
+def test_values_that_are_no_finite_numbers_are_a_warning_with_keys(folder: Path) -> None:
+    def floats(*values: float) -> bytes:
+        return encode_datum(channels=1, height=1, width=3, floats=values, label=0)
+
+    sound = floats(0.5, 1, 3e38)
+    values = [sound, floats(0, float("nan"), 1), *600 * [sound], floats(0, 1, float("-inf"))]
+    found = survey(folder, values, full=True)
+    (problem,) = [problem for problem in found.problems if problem.kind == "not_finite"]
+    assert ("warning", 2) == (problem.severity, problem.num_records)
+    assert (b"00000001", b"00000602") == problem.keys
+    assert "no finite numbers" in problem.message
+    assert found.is_sound
+
+
 def test_no_more_than_five_keys_are_kept_of_a_problem(folder: Path) -> None:
     (problem, *_) = survey(folder, [b"\xff"] * 600, full=True).problems
     assert 600 == problem.num_records
@@ -249,7 +263,7 @@ def test_mixed_shapes_and_channels_are_warnings_with_examples(folder: Path) -> N
     assert "of encoded records only, and these are raw" in channels.message
     assert "force_color" not in channels.message
     assert ("mixed_shapes", 2) == (shapes.kind, shapes.num_records)
-    assert "besides 3x4x5 there are 1x4x5, 3x4x4" in shapes.message
+    assert "besides 3 x 4 x 5 there are 1 x 4 x 5, 3 x 4 x 4" in shapes.message
 
 
 def test_the_cure_for_several_channels_is_one_that_works_on_the_records(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -11,8 +12,9 @@ import pytest
 import prefetch
 from prefetch._config import load_config
 from prefetch._datum import encode_datum
+from prefetch._decode import ImageDecoder
 from prefetch._mean import load_mean
-from prefetch._picture import Tile, can_write, contact_sheet, stacked, write_picture
+from prefetch._picture import Tile, can_write, contact_sheet, stacked, tile_of, write_picture
 from prefetch._sheets import MOST_TILES, batch_sheet, record_sheet, view_batches
 from prefetch.testing import encode_image, example_database, fingerprinted_images, write_database
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 BLUE, GREEN, RED = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
 
-def tile(pixels: NDArray[Any] | None, **words: str) -> Tile:
+def tile(pixels: NDArray[Any] | None, **words: Any) -> Tile:
     return Tile(pixels, **{"title": "label 1", "caption": "key", **words})
 
 
@@ -386,3 +388,79 @@ def test_a_sheet_of_some_records_is_drawn_from_all_of_them(
     assert len(places) > 40
     assert min(places) < 24
     assert max(places) >= 216
+
+
+# --- large images ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".png"])
+def test_of_large_images_no_more_than_one_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    size = 1536
+    rows = np.repeat(np.arange(size) // 8, size).reshape(size, size).astype(np.uint8)
+    data = cv2.imencode(ending, cv2.merge([rows, rows, 255 - rows]))[1].tobytes()
+    folder = write_database(
+        tmp_path / "lmdb",
+        ((b"%d" % n, encode_datum(data=data, label=n, encoded=True)) for n in range(6)),
+    )
+    held: list[NDArray[Any]] = []
+
+    def collect(tiles: list[Tile], **_: Any) -> NDArray[np.uint8]:
+        held.extend(tile.pixels for tile in tiles if tile.pixels is not None)
+        return contact_sheet(tiles, heading="")
+
+    monkeypatch.setattr("prefetch._sheets.contact_sheet", collect)
+    tracemalloc.start()
+    try:
+        sheet = record_sheet(folder)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert [pixels.shape for pixels in held] == 6 * [(3, 144, 144)]
+    assert peak_bytes < 3 * 3 * size * size + sheet.nbytes
+    for pixels in held:
+        assert np.allclose(pixels[:, 0, 70], [0, 0, 255], atol=3)
+        assert np.allclose(pixels[:, -1, 70], [191, 191, 64], atol=3)
+
+
+def test_an_image_is_decoded_once_and_only_where_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = cv2.imencode(".png", np.zeros((6, 6, 3), np.uint8))[1].tobytes()
+    folder = write_database(
+        tmp_path / "lmdb",
+        ((b"%02d" % n, encode_datum(data=data, label=n, encoded=True)) for n in range(40)),
+    )
+    decoded: list[int] = []
+    decode = ImageDecoder.decode
+
+    def count_decoded(self: ImageDecoder, image: memoryview) -> NDArray[np.uint8]:
+        decoded.append(len(image))
+        return decode(self, image)
+
+    monkeypatch.setattr(ImageDecoder, "decode", count_decoded)
+    record_sheet(folder, num_records=5)
+
+    assert len(decoded) == 5
+
+
+def test_a_large_jpeg_that_is_cut_is_told_as_a_small_one_is(tmp_path: Path) -> None:
+    data = cv2.imencode(".jpg", np.zeros((1200, 1200, 3), np.uint8))[1].tobytes()
+    record = encode_datum(data=data[: len(data) // 2], label=0, encoded=True)
+    sheet = record_sheet(write_database(tmp_path / "lmdb", [(b"0", record)]))
+
+    assert count(sheet, (48, 48, 205)) > 4 * 160
+
+
+def test_a_large_image_is_stretched_by_the_values_of_the_whole_of_it() -> None:
+    pixels = np.zeros((1, 300, 300), np.float32)
+    pixels[0, 0, 0], pixels[0, 299, 299], pixels[0, 150, 150] = -5.0, 7.0, np.nan
+
+    tile = tile_of(pixels, "", "")
+
+    assert tile.values == (-5.0, 7.0)
+    assert tile.pixels is not None
+    assert tile.pixels.shape == (1, 144, 144)
+    assert np.isfinite(tile.pixels).all()

@@ -151,8 +151,12 @@ def test_the_layers_own_phase_decides_how_it_crops_not_whether_it_is_there(net: 
     assert read(net, data(), phase="train").config.phase == "train"
 
 
-def test_fields_unknown_to_the_schema_are_passed_over_outside_of_the_data(net: Path) -> None:
-    text = "quantize: { deep < deeper: [1, 'x'] > }\n" + data("default_type: FLOAT16 lr: -1")
+def test_fields_unknown_to_caffe_are_passed_over_outside_of_the_layer(net: Path) -> None:
+    text = (
+        "quantize: { deep < deeper: [1, 'x'] > }\n"
+        + data()
+        + 'layer { bottom: "data" default_type: FLOAT16 lr: -1 }'
+    )
 
     assert read(net, text).config.batch_size == 4
 
@@ -384,6 +388,57 @@ def test_a_syntax_error_names_file_line_and_column(
     assert fault.message.startswith(f"column {column}: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            data("include { phase: TSET }"),
+            "expected one of TRAIN, TEST; found TSET; did you mean TEST?",
+        ),
+        (
+            data().replace("LMDB", "LMBD"),
+            "expected one of LEVELDB, LMDB; found LMBD; did you mean LMDB?",
+        ),
+        (
+            "layers { type: CONVOLUTON }",
+            "CONVOLUTON is no type of layer in Caffe; did you mean CONVOLUTION?",
+        ),
+        (
+            data("", "batch_size: 5"),
+            "batch_size is given a second time, and Caffe takes one; leave one of them out",
+        ),
+        (data("transform_param { scale: abc }"), "expected a number, found abc"),
+        (data().replace("4", "four"), "expected an integer, found four"),
+        ('layer { name: "d" type:', "text in quotes, found the end of the file: was it cut off?"),
+        ("layer { name: \"it's: 'x': y\" top: 5 }", "expected text in quotes, found 5"),
+    ],
+)
+def test_what_is_wrong_with_the_text_is_said_without_the_line_and_the_parsers_names(
+    net: Path, text: str, words: str
+) -> None:
+    message = fault_in(net, text).message
+
+    assert message.endswith(words)
+    assert "prefetch.caffe" not in message
+    assert "layer {" not in message
+
+
+def test_a_layer_whose_type_is_misspelt_or_missing_is_told_what_is_meant(net: Path) -> None:
+    message = refusal_of(net, data().replace('"Data"', '"Dat"'))
+
+    assert "is of type Dat, which Caffe does not have; did you mean Data?" in message
+    assert 'has no type; write type: "Data"' in refusal_of(net, data().replace('type: "Data"', ""))
+
+
+def test_arguments_are_called_what_the_caller_calls_them(net: Path) -> None:
+    names = {"layer": "--layer", "phase": "--phase", "stages": "--stage"}
+
+    message = fault_in(net, data() + data(), argument_names=names).message
+    assert "(--layer), or by the network's stages (--stage)" in message
+    message = fault_in(net, data("include { phase: TEST }"), argument_names=names).message
+    assert message.endswith("(--phase, --stage, --layer)")
+
+
 def test_nesting_without_end_is_refused(net: Path) -> None:
     assert "nested" in fault_in(net, "x {" * 5000 + "}" * 5000).message
 
@@ -391,7 +446,7 @@ def test_nesting_without_end_is_refused(net: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "cure"),
     [
-        ("ImageData", "convert_imageset"),
+        ("ImageData", "ringfeed convert"),
         ("HDF5Data", "h5py"),
         ("MemoryData", "the program itself fills it"),
         ("WindowData", "cut its windows out"),
@@ -520,6 +575,75 @@ def test_a_missing_file_is_a_file_not_found_error(net: Path) -> None:
     assert issubclass(ConfigNotFoundError, FileNotFoundError)
 
 
+# --- misspelt fields -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line", "guess"),
+    [
+        (data("transfrom_param { crop_size: 5 }"), "transfrom_param", 7, "transform_param"),
+        (data('includde { stage: "a" }'), "includde", 7, "include"),
+        (data("transform { mirror: true }"), "transform", 7, "transform_param"),
+        (data("Phase: TEST"), "Phase", 7, "phase"),
+        (data().replace("type:", "ttype:"), "ttype", 4, "type"),
+        (data().replace("data_param {", "dataparam {"), "dataparam", 8, "data_param"),
+        (data() + "laayer { }", "laayer", 10, "layer"),
+        ("laayer {\n}", "laayer", 1, "layer"),
+        (data("", "btach_size: 5"), "data_param.btach_size", 8, "batch_size"),
+        (data("transform_param { mirrror: true }"), "transform_param.mirrror", 7, "mirror"),
+        (data("transform_param { crop: 5 }"), "transform_param.crop", 7, "crop_size"),
+        (data("include { phse: TEST }"), "include.phse", 7, "phase"),
+        (data("include { level: 1 }"), "include.level", 7, "min_level"),
+        (data('include { stage: "a" }\ninclude { stge: "b" }'), "include.stge", 8, "stage"),
+        (data("transfrom_param { }", form=OLD_DATA), "transfrom_param", 7, "transform_param"),
+        (data() + 'layer { bottom: "x" includde { } }', "includde", 10, "include"),
+        (data() + "state { phas: TEST }", "state.phas", 10, "phase"),
+        (solver("net_param", "layrs { }"), "layrs", 2, "layers"),
+        ('ent: "train_val.prototxt"', "ent", 1, "net"),
+    ],
+)
+def test_a_misspelt_field_is_an_error_that_names_its_line_and_what_is_meant(
+    net: Path, text: str, key: str, line: int, guess: str
+) -> None:
+    fault = fault_in(net, text)
+
+    assert (fault.key, fault.line) == (key, line)
+    assert fault.message.endswith(f"did you mean {guess}?")
+
+
+def test_every_misspelt_field_is_told_at_once(net: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(net, data("transform_param { mirrror: true }\nincludde { }") + "laayer { }")
+
+    assert [fault.key for fault in caught.value.faults] == [
+        "transform_param.mirrror",
+        "includde",
+        "laayer",
+    ]
+
+
+def test_a_field_of_a_rule_that_resembles_none_is_an_error_too(net: Path) -> None:
+    fault = fault_in(net, data("include { xyz: 1 }"))
+
+    assert fault.message == (
+        "is no field of a rule in Caffe; Caffe knows max_level, min_level, not_stage, phase, stage"
+    )
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        'layer { bottom: "x" type: "ROIPooling" roi_pooling_param { pooled_h: 7 } }',
+        'layer { bottom: "x" type: "BN" bn_param { } crop_parm { } forward_type: FLOAT16 }',
+        'layer { top: "x" type: "SegData" seg_data_param { source: "x" } }',
+        'layer { top: "x" type: "AnnotatedData" annotated_data_param { batch_sampler { } } }',
+        "eltwise_mem_sharing: true default_forward_type: FLOAT16 global_grad_scale: 8",
+    ],
+)
+def test_fields_that_only_forks_of_caffe_have_are_no_fault(net: Path, layer: str) -> None:
+    assert read(net, data() + layer).config == read(net, data()).config
+
+
 # --- what is warned about --------------------------------------------------------------------
 
 
@@ -533,6 +657,8 @@ def test_a_missing_file_is_a_file_not_found_error(net: Path) -> None:
         ("", "rand_skip: 5", "data_param.rand_skip"),
         ("", "force_encoded_color: true", "data_param.force_encoded_color"),
         ("", "shuffle: true", "data_param.shuffle"),
+        ("forward_type: FLOAT16", "", "forward_type"),
+        ("annotated_data_param { }", "", "annotated_data_param"),
         ("transform_param { use_gpu_transform: true }", "", "transform_param.use_gpu_transform"),
     ],
 )
