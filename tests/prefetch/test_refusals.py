@@ -208,9 +208,10 @@ def test_faults_that_show_at_opening_name_the_configuration(
     with pytest.raises(prefetch.ConfigError) as caught:
         prefetch.open(config)
     assert caught.value.origin == origin
+    line = "line 3: " if kind == "file" else ""
     assert str(caught.value).splitlines() == [
         f"{origin}: 1 fault in the configuration",
-        f"  shard.policy: rank 9 of 10 gets none of the 9 records with policy drop; {cure}",
+        f"  {line}shard.policy: rank 9 of 10 gets none of the 9 records with policy drop; {cure}",
     ]
 
 
