@@ -140,7 +140,7 @@ class Slot:
         news: Those of its bad records that are to be logged.
         is_raw: Whether its first record is raw, and found in a mapping of the file.
         is_guessed: Whether its shape is yet to be confirmed by its first record.
-        is_light: Whether that is so and the batch is small, so that it is filled in less time than
+        is_light: Whether it is raw and the batch is small, so that it is filled in less time than
             a few hand-offs take.
         num_parts: Parts of the batch; 0 until the first record has fixed the shape.
         next_part: The next part to be handed to a reader.
