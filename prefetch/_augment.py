@@ -167,10 +167,10 @@ class CaffeAugmentation:
     """The words that Caffe's data layer draws, bit for bit.
 
     Caffe seeds a Mersenne twister with the random seed, and the layer's transformer another one
-    with the second word of the first: its ``InitRand`` runs once in ``BaseDataLayer`` and again
-    before the layer's thread starts. For each image in turn the transformer draws a word for the
-    mirror coin if it mirrors, then one for the row and one for the column offset if it crops at
-    random, whatever the image's size.
+    with a word of the first, the layer's second: its ``InitRand`` runs once in ``BaseDataLayer``
+    and again before the layer's thread starts. For each image in turn the transformer draws a word
+    for the mirror coin if it mirrors, then one for the row and one for the column offset if it
+    crops at random, whatever the image's size.
 
     The stream only runs on. Batches are normally asked for in order; one further ahead costs 4 ns
     a word, one further back starts again from the beginning. Not thread-safe.
@@ -183,7 +183,13 @@ class CaffeAugmentation:
     __slots__ = ("_columns", "_next_word", "_stream", "crop", "mirror")
 
     def __init__(
-        self, seed: int, *, mirror: bool, crop: bool, state: Mapping[str, Any] | None = None
+        self,
+        seed: int,
+        *,
+        mirror: bool,
+        crop: bool,
+        draws_before: int = 0,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         """Start at the first image of a run, or go on with a saved one.
 
@@ -191,15 +197,17 @@ class CaffeAugmentation:
             seed: What Caffe would be given as random seed, the solver's rank added: 0 to 2^32 - 1.
             mirror: See the class.
             crop: See the class.
+            draws_before: Words that the network's layers before this one draw.
             state: What `state` or `state_before` returned, perhaps by way of JSON: the words of
-                sample 0 are those that came next then, whatever `seed` is. None: a new run.
+                sample 0 are those that came next then, whatever `seed` and `draws_before` are.
+                None: a new run.
 
         Raises:
             ValueError: `seed` is out of range, or `state` is no such state.
         """
         outer = MersenneStream(seeded_state(seed))
         if state is None:
-            state = seeded_state(int(outer.take(1, 1)[0]))
+            state = seeded_state(int(outer.take(draws_before + 1, 1)[0]))
         self.mirror = mirror
         self.crop = crop
         self._columns = [column for column, drawn in enumerate((mirror, crop, crop)) if drawn]

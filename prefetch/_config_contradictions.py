@@ -95,6 +95,11 @@ def _in_order(config: FeedConfig) -> Iterator[Contradiction]:
             f"expected a seed of {_LARGEST_CAFFE_SEED} or less with rng caffe, "
             f"whose seeds have 32 bits; found {config.seed}",
         )
+    if config.draws_before and config.rng != "caffe":
+        yield Contradiction(
+            ("draws_before", "rng"),
+            f"draws_before has no effect with rng {config.rng}; leave it out, or take rng caffe",
+        )
     if shard.policy == "caffe" and config.last_batch != "wrap":
         yield Contradiction(
             ("shard.policy", "last_batch"),

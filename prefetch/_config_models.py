@@ -186,6 +186,15 @@ class FeedConfig(_Options):
             "number for number (32-bit seeds)."
         ),
     )
+    draws_before: int = Field(
+        default=0,
+        ge=0,
+        le=2**20,
+        description=(
+            "With rng: caffe: how many numbers the network's layers before this one draw from "
+            "Caffe's generator; a Data layer 3 if it mirrors or crops at random, else 1."
+        ),
+    )
     epochs: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Epochs served in all; null: as many as are asked for."
     )

@@ -15,6 +15,7 @@ from google.protobuf import text_format
 from prefetch._config_faults import in_file_order, refusing_no_file
 from prefetch._errors import ConfigError, ConfigFault, UnsupportedSourceError
 from prefetch._input_file import read_text
+from prefetch._network_draws import num_draws
 from prefetch._network_fields import misspelt_fields
 from prefetch._text_errors import in_words
 from prefetch._textformat import TextField, scan_fields
@@ -54,11 +55,16 @@ class NetworkLayer:
         parameter: Its parameters.
         position: Where it stands in the file; None where that cannot be told.
         included: Whether the network has it in the state asked for.
+        draws_before: How many numbers are known to be drawn from Caffe's generator before it is
+            set up.
+        uncounted: What draws besides, and how many numbers is not known.
     """
 
     parameter: LayerParameter
     position: TextField | None
     included: bool
+    draws_before: int
+    uncounted: tuple[str, ...]
 
     def line(self, *names: str) -> int | None:
         """Return the line of the field at a path inside the layer, or else of what is around it."""
@@ -119,7 +125,10 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
         positions = _positions(fields, name, len(inner_networks))
         for inner, position in zip(inner_networks, positions, strict=True):
             merged = [_state(phase, stages, inner.state, state) for state in states]
-            layers.extend(_layers(path, inner, position.fields if position else [], merged))
+            # Caffe's solver has set up its training network when it comes to those for tests.
+            earlier = () if phase == Phase.TRAIN else ("the solver's training network",)
+            found = _layers(path, inner, position.fields if position else [], merged, earlier)
+            layers.extend(found)
     if not layers and any(files):
         raise UnsupportedSourceError(
             str(path.absolute()),
@@ -164,7 +173,11 @@ def _place_of(error: Exception, text: str, kind: type[Message]) -> tuple[int, in
 
 
 def _layers(
-    path: Path, network: NetParameter, fields: Sequence[TextField], states: Sequence[NetState]
+    path: Path,
+    network: NetParameter,
+    fields: Sequence[TextField],
+    states: Sequence[NetState],
+    uncounted: tuple[str, ...] = (),
 ) -> Iterator[NetworkLayer]:
     """Yield a network's layers, whichever of the two formats they are in."""
     parameters: list[LayerParameter]
@@ -189,10 +202,16 @@ def _layers(
     else:
         parameters = list(network.layer)
         positions = _positions(fields, "layer", len(parameters))
+    num_drawn = 0
     for parameter, position in zip(parameters, positions, strict=True):
-        layer = NetworkLayer(
-            parameter, position, included=any(is_included(parameter, state) for state in states)
-        )
+        is_there = any(is_included(parameter, state) for state in states)
+        layer = NetworkLayer(parameter, position, is_there, num_drawn, uncounted)
+        if is_there:
+            draws = num_draws(parameter, position, states[0].phase)
+            if draws is None:
+                uncounted = (*uncounted, f"layer {layer}")
+            else:
+                num_drawn += draws
         if parameter.include and parameter.exclude:
             message = f"layer {layer} has include and exclude rules, and Caffe takes one kind"
             raise ConfigError(str(path), (ConfigFault("exclude", message, layer.line("exclude")),))
@@ -214,15 +233,14 @@ def _upgraded(old: V1LayerParameter) -> LayerParameter:
         include=old.include,
         exclude=old.exclude,
     )
-    if old.HasField("transform_param"):
-        new.transform_param.CopyFrom(old.transform_param)
-    if old.HasField("data_param"):
-        new.data_param.CopyFrom(old.data_param)
-    if new.type == "Data":
-        for name in _MOVED_BY_UPGRADE:
-            if new.data_param.HasField(name):
-                setattr(new.transform_param, name, getattr(new.data_param, name))
-                new.data_param.ClearField(name)
+    for name in ("transform_param", "data_param", "image_data_param"):
+        if old.HasField(name):
+            getattr(new, name).CopyFrom(getattr(old, name))
+    options = {"Data": new.data_param, "ImageData": new.image_data_param}.get(new.type)
+    for name in () if options is None else _MOVED_BY_UPGRADE:
+        if options.HasField(name):
+            setattr(new.transform_param, name, getattr(options, name))
+            options.ClearField(name)
     return new
 
 

@@ -115,8 +115,9 @@ def open_prototxt(
         layer: Name of the layer, or of one of its tops; needed where the phase has several.
         stages: Stages of the network's state, for layers that only some stages include.
         root: Folder that relative paths in the file start from.
-        seed: The layer's random seed. Caffe's solver takes its own seed plus the rank; None: from
-            the system.
+        seed: What Caffe's generator is seeded with before it sets the network up; layers before
+            this one have drawn from it, as in Caffe. Caffe's solver takes its own seed plus the
+            rank. None: from the system.
         rank: This process among the ranks.
         world_size: How many ranks share the database.
         prefetch: Batches kept ahead; None: the file's (4 where it says nothing).
@@ -325,7 +326,13 @@ def _augmentation(config: FeedConfig, position: Position, transform: Transform) 
         )
     mirror, crop = transform.draws_mirror, transform.draws_crop
     try:
-        return CaffeAugmentation(position.seed, mirror=mirror, crop=crop, state=position.rng)
+        return CaffeAugmentation(
+            position.seed,
+            mirror=mirror,
+            crop=crop,
+            draws_before=config.draws_before,
+            state=position.rng,
+        )
     except ValueError as error:
         if position.rng is None:
             raise

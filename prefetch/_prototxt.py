@@ -21,6 +21,7 @@ from prefetch._config_place import ConfigPlace, put_place
 from prefetch._config_values import absolute
 from prefetch._errors import ConfigError, ConfigFault, PrefetchWarning, UnsupportedSourceError
 from prefetch._network import NetworkLayer, read_layers
+from prefetch._network_draws import is_random
 from prefetch._network_fields import LAYER_FIELDS, OLD_LAYER_FIELDS, meant
 from prefetch.caffe import DataParameter, Phase
 
@@ -50,6 +51,7 @@ _NEEDED = {
     "source": "write the folder of the LMDB that the layer reads",
     "batch_size": "write how many records a batch has, as in batch_size: 64",
 }
+_MOST_UNCOUNTED: Final = 3  # named of what draws before a layer
 _ARGUMENTS = {"shard.rank": "rank", "shard.world_size": "world_size"}
 
 KEYWORDS: Final[Mapping[str, str]] = {name: f"{name}=..." for name in ("layer", "phase", "stages")}
@@ -75,12 +77,14 @@ class DataLayer:
         tops: Names of its blobs: the data, and the labels where there is a second.
         config: What it asks for.
         ignored: What its fields say without effect, one sentence each.
+        unlike: Why its crops and mirrors are not Caffe's for a seed; None where they are.
     """
 
     name: str
     tops: tuple[str, ...]
     config: FeedConfig
     ignored: tuple[str, ...]
+    unlike: str | None
 
 
 def read_data_layer(
@@ -100,8 +104,9 @@ def read_data_layer(
 ) -> DataLayer:
     """Read the configuration that one Data layer of a network file stands for.
 
-    Warns with a `PrefetchWarning` for each field that has no effect, on behalf of the caller's
-    caller: `prefetch.open_prototxt` is between.
+    Warns with a `PrefetchWarning` for each field that has no effect, and where a seed is given and
+    cannot give Caffe's crops and mirrors, on behalf of the caller's caller:
+    `prefetch.open_prototxt` is between.
 
     Args:
         path: The network's file, or a solver's file with the network in it.
@@ -109,7 +114,7 @@ def read_data_layer(
         layer: Name of the layer, or of one of its tops; None: the only Data layer of the phase.
         stages: Stage or stages of the network's state, for layers that are there in some only.
         root: Folder that the file's relative paths start from, as Caffe's do from where it runs.
-        seed: Seed of the layer's random numbers, of 32 bits.
+        seed: What Caffe's generator is seeded with before the network is set up, of 32 bits.
         rank: This process among the ranks.
         world_size: How many ranks share the database.
         prefetch: Batches kept ahead; None: the layer's own number.
@@ -149,6 +154,7 @@ def read_data_layer(
             "phase": Phase.Name(of_layer).lower(),
             "seed": seed,
             "rng": "caffe",
+            "draws_before": chosen.draws_before if is_random(parameter, of_network) else 0,
             "last_batch": "wrap",
             "shard": {"rank": rank, "world_size": world_size, "policy": "caffe"},
             "transform": _transform(chosen, folder),
@@ -158,9 +164,10 @@ def read_data_layer(
         arguments=() if prefetch is None else ("prefetch",),
     )
     ignored = tuple(_ignored(chosen))
-    for message in ignored:
+    unlike = _unlike_caffe(chosen) if is_random(parameter, of_network) else None
+    for message in ignored if seed is None or unlike is None else (*ignored, unlike):
         warnings.warn(message, PrefetchWarning, stacklevel=3)
-    return DataLayer(parameter.name, tuple(parameter.top), config, ignored)
+    return DataLayer(parameter.name, tuple(parameter.top), config, ignored, unlike)
 
 
 def _choose(
@@ -290,6 +297,19 @@ def _checked(
             }
             return put_place(config, ConfigPlace(str(file), place))
     raise ConfigError(str(file), in_file_order(faults))
+
+
+def _unlike_caffe(layer: NetworkLayer) -> str | None:
+    """Return why a seed does not give the layer's crops and mirrors in Caffe, if so."""
+    if not layer.uncounted:
+        return None
+    more = len(layer.uncounted) - _MOST_UNCOUNTED
+    named = [*layer.uncounted[:_MOST_UNCOUNTED], *([f"{more} more"] if more > 0 else [])]
+    return (
+        f"layer {layer}: its crops and mirrors are others than Caffe's for the same seed; Caffe "
+        f"sets up {', '.join(named)} first, and how many random numbers that takes is not known "
+        "here"
+    )
 
 
 def _ignored(layer: NetworkLayer) -> Iterator[str]:

@@ -45,6 +45,7 @@ _FREE = {
     "max_batches_held",
     "quarantine",
     "stall_warning_s",
+    "draws_before",  # the generator's own state stands for it
     "shard.rank",
     "shard.world_size",
     "transform.where",

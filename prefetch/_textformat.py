@@ -33,12 +33,15 @@ class TextField:
 
     Attributes:
         name: Its name, known to the schema or not.
-        line: Line of the name, counted from 1.
+        line: Line of the name, counted from 1; in a list of messages, of each one's brace.
+        text: What it is, as it is written, quotes included; the last part where there are several,
+            and nothing for a message.
         fields: The fields inside, where it is a message.
     """
 
     name: str
     line: int
+    text: str = ""
     fields: list[TextField] = field(default_factory=list)
 
     def find(self, name: str) -> TextField | None:
@@ -49,10 +52,12 @@ class TextField:
 def scan_fields(text: str) -> Sequence[TextField]:
     """Return the fields of a message in text format, in their order.
 
-    Lists of messages (``layer: [{...}, {...}]``) are passed over: Caffe's files repeat the field.
+    A list of messages (``layer: [{...}, {...}]``) is the field repeated.
     """
     top = TextField("", 0)
     enclosing = [top]
+    # For each level that is a list: its field, until the first message has taken it.
+    lists: list[list[TextField] | None] = [None]
     latest = top
     expects_value = False
     line, counted = 1, 0
@@ -66,11 +71,25 @@ def scan_fields(text: str) -> Sequence[TextField]:
                 latest = TextField(token.group(), line)
                 enclosing[-1].fields.append(latest)
             case "word" | "string":
+                latest.text = token.group()
+                expects_value = False
+            case "open" if token.group() == "[":
+                # Without a colon before it, it is an extension's name.
+                lists.append([latest] if expects_value else None)
+                enclosing.append(TextField(latest.name, line))
                 expects_value = False
             case "open":
-                enclosing.append(TextField("", line) if token.group() == "[" else latest)
+                first = lists[-1]
+                if first:
+                    latest = first.pop()
+                elif first is not None:
+                    latest = TextField(enclosing[-1].name, line)
+                    enclosing[-2].fields.append(latest)
+                enclosing.append(latest)
+                lists.append(None)
                 expects_value = False
             case "close":
                 enclosing.pop()
+                lists.pop()
                 expects_value = False
     return top.fields

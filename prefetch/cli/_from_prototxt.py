@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -47,13 +48,14 @@ def from_prototxt(
     root: RootOption = Path(),
     seed: Annotated[
         int | None,
-        typer.Option(help="The layer's random seed, as Caffe's solver would give it.", min=0),
+        typer.Option(help="The network's random seed, as Caffe's solver would give it.", min=0),
     ] = None,
     force: ForceOption = False,
 ) -> None:
     """Write the YAML file that serves what a network's Data layer does, bit for bit.
 
-    Paths become relative to the folder of OUT; in printed text they are absolute.
+    Paths become relative to the folder of OUT; in printed text they are absolute. Where layers
+    before it draw random numbers that are not counted here, the file says so.
     """
     from prefetch._config_text import config_text  # noqa: PLC0415 - pydantic is slow to import
     from prefetch._output_file import write_whole  # noqa: PLC0415 - as above
@@ -75,10 +77,14 @@ def from_prototxt(
     notes = {"label_dtype": "Caffe's labels; int64 loses nothing above 2^24"}
     if seed is None:
         notes["seed"] = "another one every run, as in Caffe without random_seed"
+    if found.config.draws_before:
+        notes["draws_before"] = "by the layers before it, from the same generator"
+    unlike = "" if found.unlike is None else f"{_commented(f'But {found.unlike}.')}\n"
     text = (
         f"# What layer {found.name!r} of {network.name} serves in phase {of_phase}, as Caffe does: "
         "an endless\n# stream, Caffe's random numbers and shards. Made by ringfeed "
         "from-prototxt.\n"
+        + unlike
         + config_text(found.config, folder=None if output is None else output.parent, notes=notes)
     )
     if output is None:
@@ -86,3 +92,7 @@ def from_prototxt(
         return
     write_whole(output, text.encode())
     sys.stdout.write(f"{output}: written\n")
+
+
+def _commented(text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent="# ", subsequent_indent="# ")

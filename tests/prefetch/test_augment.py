@@ -142,6 +142,17 @@ class TestCaffeAugmentation:
         assert augmentation.words(planned(self.order, 3)).tolist() == [[0, 0, 0]] * 4
         assert augmentation.state == before
 
+    @pytest.mark.parametrize("draws_before", [0, 1, 3, 700])
+    def test_a_layer_is_seeded_with_the_second_number_after_those_before_it(
+        self, draws_before: int
+    ) -> None:
+        outer = np.random.RandomState(1701)._bit_generator.random_raw(draws_before + 2)  # type: ignore[attr-defined]
+        inner = np.random.RandomState(int(outer[-1]))._bit_generator.random_raw(4)  # type: ignore[attr-defined]
+
+        augmentation = CaffeAugmentation(1701, mirror=True, crop=False, draws_before=draws_before)
+
+        assert augmentation.words(planned(self.order, 0))[:, 0].tolist() == inner.tolist()
+
     def test_the_stream_goes_on_from_batch_to_batch(self) -> None:
         augmentation = CaffeAugmentation(3, mirror=True, crop=True)
         batches = [augmentation.words(planned(self.order, sequence)) for sequence in range(3)]

@@ -48,6 +48,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         "phase": "train",
         "seed": 0,
         "rng": "counter",
+        "draws_before": 0,
         "epochs": None,
         "shuffle": False,
         "last_batch": "partial",

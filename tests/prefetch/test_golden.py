@@ -1,7 +1,8 @@
 """Bit for bit what Caffe gives: real outputs of its Data layer, reproduced.
 
 ``tests/golden`` holds fourteen runs of the C++ layer (BVLC Caffe 9b891540, CPU) over five small
-databases: its prototxt, float32 data and labels of all batches one after the other.
+databases: its prototxt, float32 data and labels of all batches one after the other. In ``layers``
+are networks with several such layers, whose seeds come from one generator.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import pytest
 
 import prefetch
 from memory.testing import peek
+from prefetch.cli import main
 
 FOLDER = Path(__file__).parents[1] / "golden"
 CASES: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text())
+LAYERS = FOLDER / "layers"
+LAYER_CASES: list[dict[str, Any]] = json.loads((LAYERS / "cases.json").read_text())
 
 
 def _stored(name: str) -> tuple[bytes, bytes, list[tuple[int, ...]]]:
@@ -93,6 +97,32 @@ def test_the_same_options_in_yaml_give_the_same_bytes(case: dict[str, Any]) -> N
         batches = [batch for batch, _ in zip(feed, range(case["n"]), strict=False)]
         assert b"".join(batch.data.numpy().tobytes() for batch in batches) == data
         assert b"".join(batch.label.numpy().tobytes() for batch in batches) == labels
+
+
+def _batches(feed: prefetch.Feed, count: int) -> tuple[bytes, bytes]:
+    batches = [batch for batch, _ in zip(feed, range(count), strict=False)]
+    return (
+        b"".join(batch.data.numpy().tobytes() for batch in batches),
+        b"".join(batch.label.numpy().tobytes() for batch in batches),
+    )
+
+
+@pytest.mark.parametrize("case", LAYER_CASES, ids=lambda case: str(case["data"]))
+def test_every_layer_of_a_network_is_reproduced_and_so_is_its_yaml_file(
+    case: dict[str, Any], tmp_path: Path
+) -> None:
+    network, count, seed = LAYERS / case["network"], case["batches"], case["seed"]
+    stored = (LAYERS / case["data"]).read_bytes(), (LAYERS / case["label"]).read_bytes()
+
+    with prefetch.open_prototxt(
+        network, phase=case["phase"], layer=case["layer"], root=FOLDER, seed=seed
+    ) as feed:
+        assert _batches(feed, count) == stored
+    out = tmp_path / "layer.yaml"
+    arguments = ["--phase", case["phase"], "--layer", case["layer"], "--seed", str(seed)]
+    assert main(["from-prototxt", str(network), str(out), "--root", str(FOLDER), *arguments]) == 0
+    with prefetch.open(out) as feed:
+        assert _batches(feed, count) == stored
 
 
 def test_the_cases_hold_every_kind_of_run() -> None:

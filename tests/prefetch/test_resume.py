@@ -305,6 +305,7 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
     assert options - compared == {
         "batch_size",
         "device",
+        "draws_before",
         "max_batches_held",
         "prefetch",
         "quarantine",
