@@ -12,6 +12,7 @@ b'\x08\x01\x10\x01\x18\x03"\x03abc(\x07'
 
 from __future__ import annotations
 
+import prefetch._protobuf_version  # noqa: F401 - before what is generated, which says less
 from prefetch._proto.caffe_data_pb2 import (
     BlobProto,
     BlobProtoVector,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,13 @@ ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = "proto/caffe_data.proto"
 GENERATED = ("prefetch/_proto/caffe_data_pb2.py", "prefetch/_proto/caffe_data_pb2.pyi")
 DIGESTS = "prefetch/_proto/SOURCE.sha256"
+# The generated code's own check warns from one major version of protobuf to the next, and on older
+# ones it fails without a word of which is needed; prefetch.caffe checks before it is imported.
+VERSION_CHECK = re.compile(
+    r"^from google\.protobuf import runtime_version as _runtime_version\n"
+    r"|^_runtime_version\.ValidateProtobufRuntimeVersion\(\n(?:    .*\n)*\)\n",
+    re.MULTILINE,
+)
 
 
 def generate(destination: Path) -> None:
@@ -29,6 +37,7 @@ def generate(destination: Path) -> None:
 
     Raises:
         subprocess.CalledProcessError: The generator could not be installed, or refused the schema.
+        ValueError: The generated code has no check of protobuf's version, or another.
     """
     with tempfile.TemporaryDirectory(prefix="gen_proto-") as folder:
         venv.create(folder, with_pip=True)
@@ -41,6 +50,13 @@ def generate(destination: Path) -> None:
             *(f"--python_out={destination}", f"--pyi_out={destination}"),
             "prefetch/_proto/caffe_data.proto",
         )
+    module = destination / GENERATED[0]
+    text, num_parts = VERSION_CHECK.subn("", module.read_text(encoding="utf-8"))
+    if num_parts != 2:
+        raise ValueError(
+            f"expected the check of protobuf's version in two parts, found {num_parts}"
+        )
+    module.write_text(text, encoding="utf-8")
 
 
 def digests(generated_under: Path) -> str:

@@ -63,6 +63,55 @@ def test_a_programs_own_caffe_messages_may_be_registered(program: str) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, cwd=ROOT)
 
 
+def _imports(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("version", ["5.29.0", "5.29.6", "6.30.2", "6.31.1", "6.33.0", "7.36.2"])
+def test_the_import_is_quiet_under_every_protobuf_that_is_claimed(version: str) -> None:
+    """Of the versions, with what their own check of generated code would be told."""
+    major, minor, patch = version.split(".")
+    found = _imports(f"""
+import google.protobuf
+from google.protobuf import runtime_version
+google.protobuf.__version__ = "{version}"
+runtime_version.MAJOR, runtime_version.MINOR, runtime_version.PATCH = {major}, {minor}, {patch}
+import prefetch.caffe
+assert prefetch.caffe.Datum(label=3).SerializeToString() == b"(\\x03"
+""")
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("version", ["3.20.3", "4.25.8", "5.28.3", "5.9", "8.0.0", "8.1-dev"])
+def test_another_protobuf_is_refused_by_the_version_that_is_needed(version: str) -> None:
+    found = _imports(f"""
+import google.protobuf
+from google.protobuf import runtime_version
+google.protobuf.__version__ = "{version}"
+del google.protobuf.runtime_version  # versions before 5.27 have none
+import sys; sys.modules["google.protobuf.runtime_version"] = None
+import prefetch.caffe
+""")
+    assert found.stderr.splitlines()[-1] == (
+        "ImportError: prefetch.caffe needs protobuf 5.29 or newer, below 8, and found "
+        f"{version}; run pip install 'protobuf>=5.29,<8'"
+    )
+
+
+def test_no_protobuf_at_all_is_refused_likewise() -> None:
+    found = _imports("import sys; sys.modules['google.protobuf'] = None; import prefetch.caffe")
+    assert found.stderr.splitlines()[-1] == (
+        "ImportError: prefetch.caffe needs protobuf 5.29 or newer, below 8, and there is none; "
+        "run pip install 'protobuf>=5.29,<8'"
+    )
+
+
 def test_the_public_names_are_these() -> None:
     assert caffe.__all__ == [
         "BlobProto",
