@@ -84,7 +84,10 @@ _SENTENCES = {
     Reason.GROUPS_TOO_DEEP: (
         "groups are nested more than 100 deep at byte {0}: the record is damaged, or no Datum"
     ),
-    Reason.NO_PIXELS: ("neither data nor float_data holds anything; a record needs one of them"),
+    Reason.NO_PIXELS: (
+        "neither data nor float_data holds anything, and a record needs one of them; an "
+        "AnnotatedDatum, as SSD writes them, has its Datum inside: store that by itself"
+    ),
     Reason.BAD_DIMENSIONS: (
         "channels x height x width is {0} x {1} x {2}, and each must be at least 1; a record "
         "that holds an encoded image needs encoded: true instead"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from prefetch._datum import DatumError, parse_datum
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._input_file import open_regular, read_regular
 from prefetch._refusals import told
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+logger = logging.getLogger("prefetch")
+
+_BEGINNING_BYTES = 512  # that tell what a file is
 _LEGACY_DIMENSIONS = ("num", "channels", "height", "width")
 
 
@@ -27,7 +32,8 @@ def load_mean(path: Path) -> NDArray[np.float32]:
         path: A ``.npy`` file, or else a binary BlobProto, whose shape may be in the legacy
             fields (they win where any of them is set, as in Caffe) or in ``shape``, and whose
             values may be floats or doubles (those win where there are any). The shape is
-            (channels, height, width), or (1, channels, height, width).
+            (channels, height, width), or (1, channels, height, width); of several images in a
+            BlobProto the first is the mean, as in Caffe.
 
     Returns:
         float32 (channels, height, width), C-contiguous, channels in the order of the records that
@@ -63,7 +69,10 @@ def _load_npy(path: Path) -> NDArray[Any]:
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - NumPy lets through what its parsers raise
-            _refuse(path, f"the file ends in .npy, but is no NumPy array: {error}")
+            file.seek(0)
+            other = _other_file(file.read(_BEGINNING_BYTES))
+            found = f"the file ends in .npy, but is no NumPy array: {error}"
+            _refuse(path, found if other is None else other)
     if values.dtype.kind not in "fiu":
         _refuse(path, f"expected a mean of numbers, found elements of type {values.dtype}")
     return values
@@ -74,11 +83,12 @@ def _load_blob(path: Path) -> NDArray[Any]:
 
     from prefetch.caffe import BlobProto  # noqa: PLC0415 (protobuf takes 40 ms; few feeds need it)
 
+    content = read_regular(path)
     blob = BlobProto()
     try:
-        blob.ParseFromString(read_regular(path))
+        blob.ParseFromString(content)
     except DecodeError:
-        _refuse(path, "the file is no BlobProto (.binaryproto), and does not end in .npy either")
+        _refuse(path, _other_file(content[:_BEGINNING_BYTES]) or _damage(content))
     shape = tuple(blob.shape.dim)
     if any(blob.HasField(name) for name in _LEGACY_DIMENSIONS):
         shape = tuple(getattr(blob, name) for name in _LEGACY_DIMENSIONS)
@@ -91,7 +101,54 @@ def _load_blob(path: Path) -> NDArray[Any]:
             f"the mean's shape is {_shown(shape)}, but the file holds {values.size} values; "
             "it was cut, or is no mean file",
         )
+    if len(shape) == 4 and shape[0] > 1:
+        logger.warning("%s: it holds %d images; the first is the mean, as in Caffe", path, shape[0])
+        return values.reshape(shape)[:1]
     return values.reshape(shape)
+
+
+def _other_file(beginning: bytes) -> str | None:
+    """Return what a file is instead, if its first bytes tell."""
+    text = beginning.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith(b"version https://git-lfs"):
+        return "the file is a pointer of Git LFS, which stands for the mean: run git lfs pull"
+    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return "the file is a web page, as a failed download leaves one: download the mean again"
+    return None
+
+
+def _damage(content: bytes) -> str:
+    """Return where bytes that protobuf refuses stop being a BlobProto."""
+    if content.startswith(b"\x93NUMPY"):
+        return "the file is a NumPy array: give it a name that ends in .npy"
+    try:
+        # It has the same rules for where fields begin and end, and passes over a BlobProto's own.
+        parse_datum(memoryview(content))
+    except DatumError as error:
+        found, place = str(error).replace("the record", "the file"), error.numbers[0]
+    else:
+        return "the file is no BlobProto (.binaryproto), and does not end in .npy either"
+    # A length is named by its own place, and the field begins a byte before.
+    for end in (place, place - 1):
+        if end > 0 and _is_whole(content[:end]):
+            extra = len(content) - end
+            return (
+                f"{found}; its first {end} bytes are a whole BlobProto, and {extra} more "
+                f"({content[end : end + 4]!r}{'...' if extra > 4 else ''}) follow: cut them off"
+            )
+    return f"{found}: the file was cut, is damaged, or is no BlobProto (.binaryproto)"
+
+
+def _is_whole(content: bytes) -> bool:
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 (as below)
+
+    from prefetch.caffe import BlobProto  # noqa: PLC0415 (see _load_blob)
+
+    try:
+        blob = BlobProto.FromString(content)
+    except DecodeError:
+        return False
+    return bool(blob.data or blob.double_data)
 
 
 def _shown(shape: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ from prefetch._input_file import read_text
 from prefetch._network_draws import num_draws
 from prefetch._network_fields import misspelt_fields
 from prefetch._text_errors import in_words
-from prefetch._textformat import TextField, scan_fields
+from prefetch._textformat import TextField, join_signs, scan_fields
 from prefetch.caffe import (
     LayerParameter,
     NetParameter,
@@ -101,7 +101,7 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
     """
     # Old files have comments in other encodings than UTF-8, which do no harm.
     with refusing_no_file(path, "give the prototxt of a network with a Data layer"):
-        text = read_text(path, encoding="utf-8-sig", errors="backslashreplace")
+        text = join_signs(read_text(path, encoding="utf-8-sig", errors="backslashreplace"))
     network, solver = NetParameter(), SolverParameter()
     _parse(path, text, network)
     fields = scan_fields(text)

@@ -10,23 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from prefetch.caffe import Phase, V1LayerParameter
+from prefetch._network_fields import COMPUTING_TYPES
+from prefetch.caffe import Phase
 
 if TYPE_CHECKING:
     from prefetch._textformat import TextField
     from prefetch.caffe import LayerParameter
 
-# Layers of Caffe's that draw nothing, but for what fills their weights. WindowData and Python are
-# left out: what they draw is decided elsewhere.
-_COUNTED_TYPES: Final = """
-    AbsVal Accuracy ArgMax BNLL BatchNorm BatchReindex Bias Clip Concat ContrastiveLoss Convolution
-    Crop Deconvolution Dropout ELU Eltwise Embed EuclideanLoss Exp Filter Flatten HDF5Data
-    HDF5Output HingeLoss Im2col InfogainLoss InnerProduct Input LRN LSTM LSTMUnit Log MVN
-    MultinomialLogisticLoss PReLU Parameter Pooling Power RNN ReLU Reduction Reshape SPP Scale
-    Sigmoid SigmoidCrossEntropyLoss Silence Slice Softmax SoftmaxWithLoss Split Swish TanH Threshold
-    Tile
-"""
-_COUNTED: Final = frozenset([*_COUNTED_TYPES.split(), *V1LayerParameter.LayerType.keys()])
+# WindowData and Python are not here: what they draw is decided elsewhere.
+_COUNTED: Final = COMPUTING_TYPES | {"HDF5Data", "Input"}
 _FIXED_FILLERS: Final = frozenset({"", "constant", "bilinear"})
 
 

@@ -1,4 +1,4 @@
-"""The names of fields in network files, and which unknown ones must be misspelt.
+"""The names of fields and layers in network files, and which unknown ones must be misspelt.
 
 Caffe refuses a file with a field that it does not know. Its forks have fields of their own, whose
 files are read here as well: a field is refused where its name is a slip away from one that Caffe
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from prefetch._config_faults import nearest
 from prefetch._errors import ConfigFault
-from prefetch.caffe import DataParameter, NetState, NetStateRule, TransformationParameter
+from prefetch.caffe import (
+    DataParameter,
+    NetState,
+    NetStateRule,
+    TransformationParameter,
+    V1LayerParameter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -65,6 +71,17 @@ OLD_LAYER_FIELDS: Final = _parameters(_PARAMETERS_OF_BOTH) | _words(
     weight_decay
     """
 )
+COMPUTING_TYPES: Final = _words(
+    """
+    AbsVal Accuracy ArgMax BNLL BatchNorm BatchReindex Bias Clip Concat ContrastiveLoss Convolution
+    Crop Deconvolution Dropout ELU Eltwise Embed EuclideanLoss Exp Filter Flatten HDF5Output
+    HingeLoss Im2col InfogainLoss InnerProduct LRN LSTM LSTMUnit Log MVN MultinomialLogisticLoss
+    PReLU Parameter Pooling Power RNN ReLU Reduction Reshape SPP Scale Sigmoid
+    SigmoidCrossEntropyLoss Silence Slice Softmax SoftmaxWithLoss Split Swish TanH Threshold Tile
+    """
+) | frozenset(name for name, _ in V1LayerParameter.LayerType.items() if not name.endswith("DATA"))
+"""Types of Caffe's layers that make no data, in the present and the old format."""
+
 # What decides whether a layer is there, and whether it is one that serves data.
 _SHAPING: Final = _words("bottom data_param exclude include name phase top transform_param type")
 
@@ -84,12 +101,14 @@ _BLOCKS: Final = {
     "data_param": _names(DataParameter),
     "transform_param": _names(TransformationParameter),
 }
-_LAYERS: Final = {"layer": LAYER_FIELDS, "layers": OLD_LAYER_FIELDS}
+LAYERS: Final = {"layer": LAYER_FIELDS, "layers": OLD_LAYER_FIELDS}
+"""The fields of a layer, by what the field that holds it is called."""
+
 _NETWORKS: Final = frozenset({"net_param", "test_net_param", "train_net_param"})
 _KINDS: Final = {
     **dict.fromkeys(_RULES, "a rule"),
     **{block: block for block in _BLOCKS},
-    **dict.fromkeys(_LAYERS, "a layer"),
+    **dict.fromkeys(LAYERS, "a layer"),
     **dict.fromkeys(_NETWORKS, "a network"),
 }
 
@@ -116,12 +135,18 @@ def _inside(field: TextField) -> Iterator[ConfigFault]:
             yield from _inside(inner)
     elif field.name in _RULES:
         yield from _strangers(field)
-    elif field.name in _LAYERS:
+    elif field.name in LAYERS:
         # A layer that computes has nothing to do with the data, and its names are left to forks.
         computes = any(inner.name == "bottom" for inner in field.fields)
-        known = _LAYERS[field.name]
+        known = LAYERS[field.name]
         yield from _slips(field, known, _SHAPING & known if computes else known)
         for inner in field.fields:
+            if inner.name == "phase" and "phase" not in known:
+                message = (
+                    "is no field of an old layer (layers) in Caffe, which refuses the file; write "
+                    "include { phase: ... }, or the layer in the present format"
+                )
+                yield ConfigFault("phase", message, inner.line)
             if inner.name in _RULES:
                 yield from _strangers(inner)
             elif inner.name in _BLOCKS:
@@ -150,7 +175,7 @@ def _fault(
     field: TextField, outer: str, kind: str, guess: str | None, known: Sequence[str] = ()
 ) -> ConfigFault:
     cure = f"did you mean {guess}?" if guess else f"Caffe knows {', '.join(known)}"
-    key = field.name if outer in {"", *_LAYERS, *_NETWORKS} else f"{outer}.{field.name}"
+    key = field.name if outer in {"", *LAYERS, *_NETWORKS} else f"{outer}.{field.name}"
     return ConfigFault(key, f"is no field of {kind} in Caffe; {cure}", field.line)
 
 

@@ -10,6 +10,8 @@ one of them, so the same number reads one batch further ahead here; the bytes ar
 
 from __future__ import annotations
 
+import contextlib
+import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from prefetch._config_values import absolute
 from prefetch._errors import ConfigError, ConfigFault, PrefetchWarning, UnsupportedSourceError
 from prefetch._network import NetworkLayer, read_layers
 from prefetch._network_draws import is_random
-from prefetch._network_fields import LAYER_FIELDS, OLD_LAYER_FIELDS, meant
+from prefetch._network_fields import COMPUTING_TYPES, LAYERS, meant
 from prefetch.caffe import DataParameter, Phase
 
 if TYPE_CHECKING:
@@ -178,7 +180,13 @@ def _choose(
     arguments: Mapping[str, str],
 ) -> NetworkLayer:
     """Return the layer meant: the named one, or the only Data layer that the network has."""
-    sources = [layer for layer in layers if layer.included and not layer.parameter.bottom]
+    sources = [
+        layer
+        for layer in layers
+        if layer.included
+        and not layer.parameter.bottom
+        and layer.parameter.type not in COMPUTING_TYPES
+    ]
     if name is not None:
         sources = [layer for layer in sources if layer.parameter.name == name] or [
             layer for layer in sources if name in layer.parameter.top
@@ -244,16 +252,29 @@ def _backend_refusal(layer: NetworkLayer, source: Path) -> str:
 
 def _transform(layer: NetworkLayer, folder: Path) -> dict[str, Any]:
     param = layer.parameter.transform_param
+    (scale,) = _as_written(layer, "scale", [param.scale])
     mean_file = param.mean_file if param.HasField("mean_file") else None
     return {
         "crop_size": param.crop_size,
         "force_color": param.force_color,
         "force_gray": param.force_gray,
         "mean_file": absolute(mean_file, folder) if mean_file else mean_file,
-        "mean_value": list(param.mean_value),
+        "mean_value": _as_written(layer, "mean_value", param.mean_value),
         "mirror": param.mirror,
-        "scale": param.scale,
+        "scale": scale,
     }
+
+
+def _as_written(layer: NetworkLayer, name: str, values: Iterable[float]) -> list[float]:
+    """Return a field's numbers; as they are written where a float32 cannot hold them."""
+    numbers = list(values)
+    block = layer.position and layer.position.find("transform_param")
+    texts = [field.text for field in block.fields if field.name == name] if block else []
+    if len(texts) != len(numbers) or all(map(math.isfinite, numbers)):
+        return numbers
+    with contextlib.suppress(ValueError):  # such as 3.5e38f
+        return [float(text) for text in texts]
+    return numbers
 
 
 def _checked(
@@ -328,8 +349,9 @@ def _ignored(layer: NetworkLayer) -> Iterator[str]:
             f"layer {layer}: data_param.force_encoded_color has no effect, in Caffe neither; "
             "write transform_param.force_color"
         )
+    known_fields = LAYERS[layer.position.name] if layer.position else frozenset()
     for field in layer.position.fields if layer.position else ():
-        if field.name not in LAYER_FIELDS | OLD_LAYER_FIELDS:
+        if field.name not in known_fields:
             yield _no_such_field(layer, field.name, field.line)
     for message, group in (
         (parameter.data_param, "data_param"),

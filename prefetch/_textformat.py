@@ -27,6 +27,11 @@ _TOKEN = re.compile(
 )
 
 
+_LOOSE_SIGN = re.compile(
+    r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\#[^\n]*)|(?<![\w.])-((?:\s|\#[^\n]*\n)+)(?=[\w.])"""
+)
+
+
 @dataclass(slots=True)
 class TextField:
     """One field as it is written.
@@ -47,6 +52,14 @@ class TextField:
     def find(self, name: str) -> TextField | None:
         """Return the last field of a name directly inside this one, or None."""
         return next((field for field in reversed(self.fields) if field.name == name), None)
+
+
+def join_signs(text: str) -> str:
+    """Return the text with each sign moved to its number, past blanks and comments between.
+
+    The format allows them there (``value: - 1``), and protobuf's parser for Python does not.
+    """
+    return _LOOSE_SIGN.sub(lambda found: found[1] or f"{found[2]}-", text)
 
 
 def scan_fields(text: str) -> Sequence[TextField]:

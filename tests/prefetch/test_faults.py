@@ -45,7 +45,10 @@ MESSAGES = {
     ),
     Reason.NO_PIXELS: (
         (),
-        "neither data nor float_data holds anything; a record needs one of them",
+        (
+            "neither data nor float_data holds anything, and a record needs one of them; an "
+            "AnnotatedDatum, as SSD writes them, has its Datum inside: store that by itself"
+        ),
     ),
     Reason.BAD_DIMENSIONS: (
         (0, -1, 5),

@@ -55,14 +55,29 @@ def refusal(path: Path) -> str:
         blob(double_data=MEAN.astype(np.float64).ravel().tolist(), dim=(2, 3, 4)),
         blob(data=VALUES, dim=(4, 3, 2), **LEGACY),
         blob(data=[0.0], double_data=MEAN.astype(np.float64).ravel().tolist(), **LEGACY),
+        blob(data=[*VALUES, *[7.0] * 48], **{**LEGACY, "num": 3}),
+        blob(data=[*VALUES, *[float("nan")] * 24], dim=(2, 2, 3, 4)),
     ],
-    ids=["legacy", "four axes", "three axes", "doubles", "legacy wins", "doubles win"],
+    ids=[
+        *("legacy", "four axes", "three axes", "doubles", "legacy wins", "doubles win"),
+        *("the first of three", "the first of two"),
+    ],
 )
 def test_a_blob_is_read_in_all_its_forms(tmp_path: Path, content: bytes) -> None:
     mean = load_mean(written(tmp_path, content))
     assert mean.dtype == np.float32
     assert mean.flags.c_contiguous
     assert np.array_equal(mean, MEAN)
+
+
+def test_of_several_images_the_log_says_that_the_first_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, blob(data=VALUES * 2, **{**LEGACY, "num": 2}))
+    load_mean(path)
+    assert caplog.messages == [f"{path}: it holds 2 images; the first is the mean, as in Caffe"]
+    np.save(tmp_path / "mean.npy", np.stack([MEAN, MEAN]))
+    assert "found 2 x 2 x 3 x 4;" in refusal(tmp_path / "mean.npy")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
@@ -94,7 +109,9 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff\xff\xff", "is no BlobProto"),
+        (b"\xff\xff\xff", "the field at byte 0 is cut off by the end of the file (3 bytes): the"),
+        (b"\x87garbage", "the file was cut, is damaged, or is no BlobProto (.binaryproto)"),
+        (b"\x2a\x03abc", "the file is no BlobProto (.binaryproto), and does not end in .npy"),
         (b"", "holds no values"),
         (blob(**LEGACY), "holds no values"),
         (blob(data=VALUES[:23], **LEGACY), "is 1 x 2 x 3 x 4, but the file holds 23 values"),
@@ -102,7 +119,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
         (blob(data=VALUES[:1]), "found that of a single value"),
         (blob(data=VALUES, dim=(24,)), "found 24;"),
         (blob(data=VALUES, dim=(6, 4)), "found 6 x 4;"),
-        (blob(data=VALUES, dim=(2, 1, 3, 4)), "found 2 x 1 x 3 x 4;"),
+        (blob(data=VALUES, dim=(2, 1, 1, 3, 4)), "found 2 x 1 x 1 x 3 x 4;"),
         (blob(data=VALUES, dim=(-2, -3, 4)), "is -2 x -3 x 4, but the file holds 24 values"),
         (blob(data=VALUES, channels=2, height=3, width=4), "is 0 x 2 x 3 x 4, but"),
         (blob(data=[float("nan"), *VALUES[1:]], **LEGACY), "1 of the mean's 24 values are no"),
@@ -113,6 +130,53 @@ def test_a_blob_that_is_no_mean_image_is_refused(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
     assert message in refusal(written(tmp_path, content))
+
+
+WHOLE = blob(data=VALUES, **LEGACY)
+
+
+@pytest.mark.parametrize(
+    ("extra", "shown"),
+    [
+        (b"\n", "1 more (b'\\n') follow"),
+        (b"\0\0", "2 more (b'\\x00\\x00') follow"),
+        (b"\r\n", "2 more (b'\\r\\n') follow"),
+        (b"\nmore than there is", "19 more (b'\\nmor'...) follow"),
+        (b"\x1a", "1 more (b'\\x1a') follow"),
+    ],
+)
+def test_bytes_behind_a_whole_mean_are_counted(tmp_path: Path, extra: bytes, shown: str) -> None:
+    message = refusal(written(tmp_path, WHOLE + extra))
+    assert f"its first {len(WHOLE)} bytes are a whole BlobProto, and {shown}: cut them" in message
+
+
+def test_a_cut_mean_is_refused_by_the_bytes_that_are_left(tmp_path: Path) -> None:
+    assert refusal(written(tmp_path, WHOLE[:50])) == (
+        "the length at byte 9 says 96 bytes, and 40 bytes of the file are left: the file was cut, "
+        "is damaged, or is no BlobProto (.binaryproto)"
+    )
+
+
+@pytest.mark.parametrize("name", ["mean.binaryproto", "mean.npy"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "run git lfs pull"),
+        (b"\n<!DOCTYPE html>\n<html>404", "is a web page, as a failed download leaves one"),
+        (b"<html><head>", "is a web page"),
+        (b"\xef\xbb\xbf<?xml version='1.0'?>", "is a web page"),
+    ],
+)
+def test_what_a_failed_download_leaves_is_told(
+    tmp_path: Path, content: bytes, message: str, name: str
+) -> None:
+    assert message in refusal(written(tmp_path, content, name))
+
+
+def test_an_array_by_the_name_of_a_blob_is_told_its_name(tmp_path: Path) -> None:
+    np.save(tmp_path / "mean.npy", MEAN)
+    content = (tmp_path / "mean.npy").read_bytes()
+    assert "give it a name that ends in .npy" in refusal(written(tmp_path, content))
 
 
 def test_an_npy_file_that_is_no_mean_image_is_refused(tmp_path: Path) -> None:

@@ -167,6 +167,31 @@ def test_a_comment_in_another_encoding_does_no_harm(net: Path) -> None:
     assert read_data_layer(net, seed=1).name == "data"
 
 
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ("mean_value: - 1", (-1.0,)),
+        ("mean_value: -\n # half\n .5 mean_value: 2", (-0.5, 2.0)),
+        ("mean_value: [1, - 2, -\t3e1]", (1.0, -2.0, -30.0)),
+    ],
+)
+def test_a_sign_may_stand_apart_from_its_number(
+    net: Path, fields: str, values: tuple[float, ...]
+) -> None:
+    text = data(f"transform_param {{ {fields} }}") + 'layer { bottom: "x - 1" x: - 1 } # - 1'
+
+    layer = read(net, text.replace('"label"', "'label - 1'"))
+
+    assert layer.config.transform.mean_value == values
+    assert layer.tops == ("data", "label - 1")
+
+
+def test_a_sign_apart_from_its_number_moves_no_line(net: Path) -> None:
+    fault = fault_in(net, data("transform_param { mean_value: -\n\n 1\n mean_value: - 1 crop_size: x }"))
+
+    assert (fault.line, fault.message) == (10, "column 29: expected an integer, found x")
+
+
 # --- old formats -----------------------------------------------------------------------------
 
 
@@ -216,6 +241,24 @@ def test_a_batch_size_of_0_is_not_called_missing(net: Path) -> None:
     assert fault_in(net, data().replace("batch_size: 4", "batch_size: 0")).message == (
         "expected 1 or more, found 0"
     )
+
+
+def test_a_phase_in_an_old_layer_is_refused_as_in_caffe(net: Path) -> None:
+    fault = fault_in(net, data("phase: TEST", form=OLD_DATA))
+
+    assert (fault.key, fault.line) == ("phase", 7)
+    assert "no field of an old layer (layers) in Caffe" in fault.message
+    assert "write include { phase: ... }" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [(DATA, "blobs_lr"), (DATA, "weight_decay"), (OLD_DATA, "propagate_down")],
+    ids=["layer", "layer", "layers"],
+)
+def test_a_field_of_the_other_format_is_warned_about(net: Path, form: str, field: str) -> None:
+    with pytest.warns(PrefetchWarning, match=f"{field} on line 7 has no effect"):
+        read(net, data(f"{field}: 1", form=form))
 
 
 def test_the_first_format_is_refused_with_what_to_do(net: Path) -> None:
@@ -320,6 +363,24 @@ def test_none_in_this_phase_is_an_error_that_lists_the_others_with_their_rules(n
 
 def test_a_network_without_any_is_told_apart(net: Path) -> None:
     assert "the file has none in any phase" in fault_in(net, 'name: "deploy" input: "x"').message
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        'layer { name: "a" type: "ReLU" }',
+        'layer { name: "a" type: "Parameter" top: "w" }',
+        'layers { name: "a" type: RELU top: "x" }',
+        'layer { name: "a" type: "Convolution" bottom: "data" top: "x" }',
+    ],
+)
+def test_layers_that_compute_are_not_taken_for_data_of_another_kind(net: Path, layer: str) -> None:
+    fault = fault_in(net, layer)
+
+    assert fault.message == (
+        "found no Data layer in phase TRAIN; the file has none in any phase; one that trains a "
+        "network has"
+    )
 
 
 def test_another_phase_than_caffes_is_refused(net: Path) -> None:
@@ -522,6 +583,24 @@ def test_no_backend_over_an_lmdb_is_refused_with_the_line_to_add(net: Path, tmp_
             "force_color and force_gray are both true",
         ),
         (data("transform_param { scale: nan }"), "transform_param.scale", 7, "expected a number"),
+        (
+            data("transform_param { scale: 3.5e38 }"),
+            "transform_param.scale",
+            7,
+            "expected at most 3.4028235e+38, the largest float32, in size; found 3.5e+38",
+        ),
+        (
+            data("transform_param { mean_value: 1 mean_value: -1e39 }"),
+            "transform_param.mean_value",
+            7,
+            "expected at most 3.4028235e+38, the largest float32, in size; found -1e+39",
+        ),
+        (
+            data("transform_param { scale: - inf }"),
+            "transform_param.scale",
+            7,
+            "expected a number, or a list of one a channel; found -inf",
+        ),
         (data('top: "more"'), "top", 7, "expected one top, or a second for the labels; found data"),
     ],
 )
