@@ -53,6 +53,15 @@ def write_whole(path: Path, content: bytes) -> None:
         raise OutputError(os.fspath(path), error) from error
 
 
+def is_written_into(path: Path) -> bool:
+    """Return whether a device or a pipe is there, whose name's ending means nothing."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 def check_writable(path: Path) -> None:
     """Refuse a file that cannot be written, before there is anything to write; leaves no trace.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import cv2
 import numpy as np
 
-from prefetch._output_file import write_whole
+from prefetch._output_file import is_written_into, write_whole
 from prefetch._shown import shown_line
 
 if TYPE_CHECKING:
@@ -184,16 +184,20 @@ def stacked(sheets: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 def can_write(path: Path) -> bool:
     """Return whether a picture can be written under a name: its ending says in which format."""
     # OpenCV ends the process over a name that is no UTF-8: it is shown the ending alone.
-    return path.suffix[1:].isascii() and bool(
-        path.suffix and cv2.haveImageWriter(f"picture{path.suffix}")
-    )
+    ending = _ending(path)
+    return ending[1:].isascii() and bool(ending and cv2.haveImageWriter(f"picture{ending}"))
+
+
+def _ending(path: Path) -> str:
+    return path.suffix or (".png" if is_written_into(path) else "")
 
 
 def write_picture(path: Path, sheet: NDArray[np.uint8]) -> None:
     """Write a picture.
 
     Args:
-        path: The file; its ending says in which format, such as .png.
+        path: The file; its ending says in which format, such as .png. A device or a pipe without
+            one is given PNG.
         sheet: uint8 (height, width, 3), blue first.
 
     Raises:
@@ -202,7 +206,7 @@ def write_picture(path: Path, sheet: NDArray[np.uint8]) -> None:
     """
     if not can_write(path):
         raise ValueError(f"{path}: no picture can be written under this name; end it in .png")
-    write_whole(path, cv2.imencode(path.suffix, sheet)[1].tobytes())
+    write_whole(path, cv2.imencode(_ending(path), sheet)[1].tobytes())
 
 
 def _draw_tile(

@@ -25,7 +25,9 @@ _SUFFIXES = (".binaryproto", ".npy")
 
 def _check_name(path: Path | None) -> Path | None:
     """Refuse a name that does not tell the kind of file, before anything is read."""
-    if path is not None and path.suffix not in _SUFFIXES:
+    from prefetch._output_file import is_written_into  # noqa: PLC0415 - slow to import
+
+    if path is not None and path.suffix not in _SUFFIXES and not is_written_into(path):
         raise typer.BadParameter(f"expected a name that ends in {' or '.join(_SUFFIXES)}")
     return check_folder(path)
 

@@ -105,6 +105,10 @@ def test_what_keeps_nothing_is_written_into_without_force() -> None:
     Path("null.npy").symlink_to("/dev/null")
     assert 0 == main(["mean", "data/lmdb", "null.npy"])
     assert 0 == main(["from-prototxt", "net.prototxt", "/dev/null"])
+    assert 0 == main(["mean", "data/lmdb", "/dev/null"])
+    assert 0 == main(["inspect", "data/lmdb", "--show", "/dev/null"])
+    assert 0 == main(["show", "feed.yaml", "/dev/null"])
+    assert Path("/dev/null").is_char_device()
 
 
 def test_a_file_of_somebody_else_s_is_not_taken_for_the_usual_report(folder: Path) -> None:

@@ -187,7 +187,9 @@ def test_a_sign_may_stand_apart_from_its_number(
 
 
 def test_a_sign_apart_from_its_number_moves_no_line(net: Path) -> None:
-    fault = fault_in(net, data("transform_param { mean_value: -\n\n 1\n mean_value: - 1 crop_size: x }"))
+    fault = fault_in(
+        net, data("transform_param { mean_value: -\n\n 1\n mean_value: - 1 crop_size: x }")
+    )
 
     assert (fault.line, fault.message) == (10, "column 29: expected an integer, found x")
 
