@@ -236,11 +236,12 @@ def _upgraded(old: V1LayerParameter) -> LayerParameter:
     for name in ("transform_param", "data_param", "image_data_param"):
         if old.HasField(name):
             getattr(new, name).CopyFrom(getattr(old, name))
-    options = {"Data": new.data_param, "ImageData": new.image_data_param}.get(new.type)
-    for name in () if options is None else _MOVED_BY_UPGRADE:
-        if options.HasField(name):
-            setattr(new.transform_param, name, getattr(options, name))
-            options.ClearField(name)
+    if new.type in {"Data", "ImageData"}:
+        options = new.data_param if new.type == "Data" else new.image_data_param
+        for name in _MOVED_BY_UPGRADE:
+            if options.HasField(name):
+                setattr(new.transform_param, name, getattr(options, name))
+                options.ClearField(name)
     return new
 
 

@@ -146,8 +146,8 @@ class TestCaffeAugmentation:
     def test_a_layer_is_seeded_with_the_second_number_after_those_before_it(
         self, draws_before: int
     ) -> None:
-        outer = np.random.RandomState(1701)._bit_generator.random_raw(draws_before + 2)  # type: ignore[attr-defined]
-        inner = np.random.RandomState(int(outer[-1]))._bit_generator.random_raw(4)  # type: ignore[attr-defined]
+        outer = np.random.RandomState(1701)._bit_generator.random_raw(draws_before + 2)
+        inner = np.random.RandomState(int(outer[-1]))._bit_generator.random_raw(4)
 
         augmentation = CaffeAugmentation(1701, mirror=True, crop=False, draws_before=draws_before)
 
