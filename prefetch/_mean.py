@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from prefetch._counted import counted
 from prefetch._datum import DatumError, parse_datum
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._input_file import open_regular, read_regular
@@ -131,10 +132,12 @@ def _damage(content: bytes) -> str:
     # A length is named by its own place, and the field begins a byte before.
     for end in (place, place - 1):
         if end > 0 and _is_whole(content[:end]):
-            extra = len(content) - end
+            extra = content[end:]
+            more = "..." if len(extra) > 4 else ""
             return (
-                f"{found}; its first {end} bytes are a whole BlobProto, and {extra} more "
-                f"({content[end : end + 4]!r}{'...' if extra > 4 else ''}) follow: cut them off"
+                f"{counted(len(extra), 'byte')} too many ({extra[:4]!r}{more}) behind a whole "
+                f"BlobProto of {end} bytes: cut off what is behind, as head -c {end} does, or make "
+                "the mean again"
             )
     return f"{found}: the file was cut, is damaged, or is no BlobProto (.binaryproto)"
 

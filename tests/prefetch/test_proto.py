@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import google.protobuf
 import pytest
 from google.protobuf import text_format
 
@@ -73,7 +75,7 @@ def _imports(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("version", ["5.29.0", "5.29.6", "6.30.2", "6.31.1", "6.33.0", "7.36.2"])
+@pytest.mark.parametrize("version", ["5.29.0", "6.31.1", "7.36.2"])
 def test_the_import_is_quiet_under_every_protobuf_that_is_claimed(version: str) -> None:
     """Of the versions, with what their own check of generated code would be told."""
     major, minor, patch = version.split(".")
@@ -89,27 +91,33 @@ assert prefetch.caffe.Datum(label=3).SerializeToString() == b"(\\x03"
 
 
 @pytest.mark.parametrize("version", ["3.20.3", "4.25.8", "5.28.3", "5.9", "8.0.0", "8.1-dev"])
-def test_another_protobuf_is_refused_by_the_version_that_is_needed(version: str) -> None:
-    found = _imports(f"""
+def test_another_protobuf_is_refused_by_the_version_that_is_needed(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(google.protobuf, "__version__", version)
+    with pytest.raises(ImportError) as caught:
+        runpy.run_path(str(ROOT / "prefetch/_protobuf_version.py"))
+    assert str(caught.value) == (
+        f"prefetch.caffe needs protobuf 5.29 or newer, below 8, and found {version}; run pip "
+        "install 'protobuf>=5.29,<8'"
+    )
+
+
+def test_an_old_protobuf_is_refused_before_what_it_does_not_have_is_looked_for() -> None:
+    found = _imports("""
+import sys
 import google.protobuf
-from google.protobuf import runtime_version
-google.protobuf.__version__ = "{version}"
-del google.protobuf.runtime_version  # versions before 5.27 have none
-import sys; sys.modules["google.protobuf.runtime_version"] = None
+google.protobuf.__version__ = "4.25.8"
+sys.modules["google.protobuf.runtime_version"] = None
 import prefetch.caffe
 """)
-    assert found.stderr.splitlines()[-1] == (
-        "ImportError: prefetch.caffe needs protobuf 5.29 or newer, below 8, and found "
-        f"{version}; run pip install 'protobuf>=5.29,<8'"
-    )
+    assert "prefetch.caffe needs protobuf 5.29 or newer" in found.stderr.splitlines()[-1]
 
 
-def test_no_protobuf_at_all_is_refused_likewise() -> None:
-    found = _imports("import sys; sys.modules['google.protobuf'] = None; import prefetch.caffe")
-    assert found.stderr.splitlines()[-1] == (
-        "ImportError: prefetch.caffe needs protobuf 5.29 or newer, below 8, and there is none; "
-        "run pip install 'protobuf>=5.29,<8'"
-    )
+def test_no_protobuf_at_all_is_refused_likewise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    with pytest.raises(ImportError, match="below 8, and there is none; run pip"):
+        runpy.run_path(str(ROOT / "prefetch/_protobuf_version.py"))
 
 
 def test_the_public_names_are_these() -> None:
