@@ -77,6 +77,8 @@ def from_prototxt(
     notes = {"label_dtype": "Caffe's labels; int64 loses nothing above 2^24"}
     if seed is None:
         notes["seed"] = "another one every run, as in Caffe without random_seed"
+    elif of_phase == "TEST" and found.config.transform.mirror and found.unlike is None:
+        notes["seed"] = "of this network by itself; a solver sets up its training network first"
     if found.config.draws_before:
         notes["draws_before"] = "by the layers before it, from the same generator"
     unlike = "" if found.unlike is None else f"{_commented(f'But {found.unlike}.')}\n"

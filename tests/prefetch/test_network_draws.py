@@ -164,6 +164,22 @@ def test_a_yaml_file_made_of_such_a_layer_says_so(
     assert max(map(len, out.splitlines())) <= 100 or "source" in max(out.splitlines(), key=len)
 
 
+def test_the_yaml_file_of_a_test_layer_that_mirrors_tells_a_solvers_network_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = tmp_path / "net.prototxt"
+    net.write_text(LAST)
+    assert main(["from-prototxt", str(net), "--phase", "test", "--seed", "5"]) == 0
+    assert "\nseed: 5  # of this network by itself; a solver sets up" in capsys.readouterr().out
+    assert main(["from-prototxt", str(net), "--phase", "train", "--seed", "5"]) == 0
+    assert "\nseed: 5\n" in capsys.readouterr().out
+
+
+def test_a_misspelt_field_in_a_list_of_layers_is_found(tmp_path: Path) -> None:
+    with pytest.raises(prefetch.ConfigError, match="line 2: includde: is no field of a layer"):
+        read(tmp_path, 'layer: [{ type: "Split" },\n { includde { } }]\n' + LAST)
+
+
 def test_a_state_saved_before_layers_before_counted_goes_on_with_its_own_stream() -> None:
     """It was made by the version that seeded every layer as its network's first."""
     state = json.loads((GOLDEN / "layers/two_random.b.earlier.json").read_text())
