@@ -16,11 +16,12 @@ the host is spared an arithmetic of its own over every record, and there is one 
 has to agree with another.
 
 Arithmetic: (float32(pixel) - mean) * scale with a rounding after each operation, as on the host.
-``__fsub_rn`` and ``__fmul_rn`` say so in the source: they are never contracted into a fused
-multiply-add, which would be a rounding less, whatever options the kernel is compiled with. float16
-is rounded from that float32 result, to nearest and even, by the instruction that does it; it is
-written as such to need no header, which NVRTC often cannot find. Only the payload of a NaN, which
-takes a mean image with NaNs in it, may be another than the host's.
+The source says so in PTX: ``sub.rn.f32`` and ``mul.rn.f32`` are never contracted into a fused
+multiply-add, which would be a rounding less, and they keep subnormals, whatever options the kernel
+is compiled with: CuPy appends -ftz=true, which changes ``__fsub_rn`` too. float16 is rounded from
+that float32 result, to nearest and even, by the instruction that does it; it is written as such to
+need no header, which NVRTC often cannot find. Only the payload of a NaN, which takes a mean image
+with NaNs in it, may be another than the host's.
 
 Nothing but CUDA's built-ins is used, and those by their plain names: the source compiles as C++
 where something else stands for them, and the tests run it on the host that way.
@@ -94,6 +95,20 @@ __device__ __forceinline__ unsigned short round_to_half(float value)
     unsigned short bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
+}
+
+__device__ __forceinline__ float subtract(float a, float b)
+{
+    float difference;
+    asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
+    return difference;
+}
+
+__device__ __forceinline__ float multiply(float a, float b)
+{
+    float product;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+    return product;
 }
 #endif
 
@@ -176,11 +191,11 @@ __device__ __forceinline__ void transform(const unsigned char *staged,
             (stored * from_height + top + row) * from_width + from_column;
         float value = (float)pixels[from];
         if (flags & MEAN_IMAGE)
-            value = __fsub_rn(value, mean_image[from]);
+            value = subtract(value, mean_image[from]);
         else if (num_means)
-            value = __fsub_rn(value, means[num_means > 1 ? channel : 0]);
+            value = subtract(value, means[num_means > 1 ? channel : 0]);
         if (num_scales)
-            value = __fmul_rn(value, scales[num_scales > 1 ? channel : 0]);
+            value = multiply(value, scales[num_scales > 1 ? channel : 0]);
         put(to + at, value);
     }
 }
