@@ -110,6 +110,13 @@ __device__ __forceinline__ float multiply(float a, float b)
     asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
     return product;
 }
+
+__device__ __forceinline__ unsigned int to_whole(float value)
+{
+    unsigned int whole;
+    asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(whole) : "f"(value));
+    return whole;
+}
 #endif
 
 __device__ __forceinline__ void put(float *to, float value)
@@ -125,7 +132,7 @@ __device__ __forceinline__ void put(half_bits *to, float value)
 /* Of pixels less nothing and times nothing: whole numbers up to 255. */
 __device__ __forceinline__ void put(unsigned char *to, float value)
 {
-    *to = (unsigned char)value;
+    *to = (unsigned char)to_whole(value);
 }
 
 __device__ __forceinline__ unsigned int reduce(unsigned int word, unsigned int range,

@@ -51,6 +51,11 @@ static inline float magnitude(float a)
     return a < 0 ? -a : a;
 }
 
+static inline unsigned int to_whole(float value)
+{
+    return (unsigned int)value;
+}
+
 /* What cvt.rn.f16.f32 does: to the nearest, of two equally near ones to the even. */
 static inline unsigned short round_to_half(float value)
 {
