@@ -35,15 +35,26 @@ test: venv ## run the tests, those of the CUDA device on a fake one included
 # An environment of its own: CuPy, and Cython to build one module of it against the fake. The first
 # run fetches CuPy's wheel and sources and takes two minutes; what is built stays in build/fakecuda.
 FAKECUDA := .venv-fakecuda
+CUPY := 'cupy-cuda13x==14.2.0' 'Cython==3.2.4' 'nvidia-cuda-nvrtc==13.5.37'
 
 .PHONY: test-fakecuda
 test-fakecuda: ## run the CUDA device's tests alone
 	@$(MAKE) venv VENV=$(FAKECUDA)
-	@$(FAKECUDA)/bin/python -m pip --disable-pip-version-check install --quiet \
-	  'cupy-cuda13x==14.2.0' 'Cython==3.2.4' 'nvidia-cuda-nvrtc==13.5.37'
+	@$(FAKECUDA)/bin/python -m pip --disable-pip-version-check install --quiet $(CUPY)
 	@$(FAKECUDA)/bin/python tests/fakecuda/py/fakecuda_build.py >/dev/null
 	@PYTHONPATH=tests/fakecuda/py $(FAKECUDA)/bin/python -m pytest -p fakecuda \
 	  -o testpaths='tests/gpu tests/memory tests/fakecuda' $(ARGS)
+
+# NVIDIA's compilers, from wheels, in that environment: none of them needs a GPU.
+.PHONY: test-kernels
+test-kernels: ## compile the GPU's kernels with NVRTC 12 and 13, run their PTX, read their machine code
+	@$(MAKE) venv VENV=$(FAKECUDA)
+	@$(FAKECUDA)/bin/python -m pip --disable-pip-version-check install --quiet $(CUPY) \
+	  'nvidia-cuda-nvrtc-cu12==12.9.86' 'nvidia-cuda-nvdisasm==13.5.37' \
+	  'nvidia-cuda-cuobjdump==13.5.37'
+	@$(FAKECUDA)/bin/python tests/fakecuda/py/fakecuda_build.py >/dev/null
+	@RINGFEED_TEST_KERNELS=1 PYTHONPATH=tests/fakecuda/py:tests/compiled_kernels \
+	  $(FAKECUDA)/bin/python -m pytest -p fakecuda -o testpaths=tests/compiled_kernels $(ARGS)
 
 # An environment of its own, since the peers are large.
 .PHONY: test-peers

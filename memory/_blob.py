@@ -9,6 +9,7 @@ the blob as it was. :mod:`memory._shaped` has what there is to know of the shape
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -315,15 +316,19 @@ class Blob(Stored):
         """
         exporter = exporter_of(self._device)
         if exporter is not None and dl_device != (_DLPACK_HOST, 0):
-            return exporter.export_dlpack(
-                self.mutable_gpu_data(),
-                self._dtype,
-                self._shape,
-                stream=stream,
-                max_version=max_version,
-                dl_device=dl_device,
-                copy=copy,
-            )
+            # On the consumer's stream, which then waits for what fills the memory, and for nothing
+            # that is on the stream which happens to be current.
+            theirs = None if stream == -1 else self._device.stream_from(stream or 0)
+            with nullcontext() if theirs is None else self._device.use_stream(theirs):
+                return exporter.export_dlpack(
+                    self.mutable_gpu_data(),
+                    self._dtype,
+                    self._shape,
+                    stream=stream,
+                    max_version=max_version,
+                    dl_device=dl_device,
+                    copy=copy,
+                )
         array: Any = self.numpy()
         return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 

@@ -10,16 +10,22 @@ Every way in which there can be no usable GPU has a message and a cure of its ow
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 from typing import TYPE_CHECKING, Any, Final
 
 from memory._errors import DeviceError, DeviceOptionError, DeviceUnavailableError
 
-_import_error: ImportError | None = None
+# No sign of a missing GPU: there are too many open files, or there is no memory.
+_NO_MORE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+_import_error: ImportError | OSError | None = None
 try:
     import cupy as cupy  # noqa: PLC0414 - an explicit re-export, for the modules next to this one
-except ImportError as error:  # CuPy, or a library that it needs
+except (ImportError, OSError) as error:  # CuPy, a library that it needs, the folder of its cache
+    if isinstance(error, OSError) and error.errno in _NO_MORE:
+        raise
     cupy = None
     # Without its traceback, whose frames would keep alive what the first caller has in hand.
     _import_error = error.with_traceback(None)
@@ -91,6 +97,15 @@ def open_cuda(ordinal: int | None, **options: Any) -> CudaDevice:
         raise _unavailable(spec, error.__cause__) from error
 
 
+def is_capture_error(error: BaseException | None) -> bool:
+    """Return whether CUDA refused a call because somebody captures a graph: no harm was done."""
+    while error is not None:
+        if getattr(error, "status", None) in CAPTURE_ERRORS:
+            return True
+        error = error.__cause__
+    return False
+
+
 def _unavailable(spec: str, error: Any) -> DeviceUnavailableError:
     """Say why the first calls to CUDA failed, and what to do about it."""
     reason, cure = _explain(error)
@@ -115,6 +130,12 @@ def _runtime_error() -> type[Exception]:
 
 
 def _without_cupy(spec: str) -> DeviceUnavailableError:
+    if isinstance(_import_error, OSError):
+        return DeviceUnavailableError(
+            spec,
+            reason=f"CuPy makes a folder for its cache and cannot: {_import_error}",
+            cure="let the environment variable CUPY_CACHE_DIR name a folder that can be written",
+        )
     if isinstance(_import_error, ModuleNotFoundError) and _import_error.name == "cupy":
         reason = "CuPy is not installed"
     else:
@@ -166,9 +187,7 @@ FORK_CURE: Final = (
 
 CAPTURE_CURE: Final = (
     "take the batch, and let go of earlier ones, before the capture; a graph reads the same memory "
-    "every time, so copy each batch to memory of your own for it. Threads of a feed go on calling "
-    "CUDA meanwhile: capture in the mode thread_local or relaxed "
-    "(torch.cuda.graph(..., capture_error_mode='thread_local'))"
+    "every time, so copy each batch to memory of your own for it"
 )
 
 

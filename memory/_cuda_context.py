@@ -10,7 +10,8 @@ Rules that hold for every call to CUDA made here:
   *sticky* errors: they come up at any later call, CUDA does not tell whose they are, and the
   process can use its context no more. So the error lists the work not seen to finish until then.
 * Finalizers make no call and take no lock: what they give up goes to the ``Undertaker``, a thread,
-  because freeing CUDA memory waits for the whole GPU.
+  because freeing CUDA memory waits for work on the GPU.
+* Nothing waits for the whole device: that would spoil every capture into a CUDA graph.
 
 Nothing here refers to the device object or to its streams, so that they are freed as soon as their
 users let go.
@@ -20,9 +21,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from memory._cuda import (
     CAPTURE_CURE,
@@ -32,6 +34,7 @@ from memory._cuda import (
     OUT_OF_MEMORY,
     runtime,
 )
+from memory._cuda_capture import stay_out_of_captures
 from memory._cuda_threads import Undertaker, Waiters
 from memory._errors import DeviceError
 
@@ -39,10 +42,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from memory._cuda_event import CudaEvent
+
 # Blocking: a thread that waits gives up its core, which decoding needs, instead of spinning.
 _EVENT_FLAGS: Final[int] = runtime.eventDisableTiming | runtime.eventBlockingSync
 
 _live: weakref.WeakSet[CudaContext] = weakref.WeakSet()
+
+
+class KnownStream(Protocol):
+    """A stream that was made or met."""
+
+    def record_unless_captured(self) -> CudaEvent | None:
+        """Return an event behind the stream's work; None if nothing can follow it."""
+        ...
 
 
 class CudaContext:
@@ -63,8 +76,10 @@ class CudaContext:
         self.ordinal = ordinal
         self.name = f"cuda:{ordinal}"
         self.forked = False
-        self.undertaker = Undertaker(ordinal)
+        self.undertaker = Undertaker(ordinal, self.wait_for_streams)
         self.waiters = Waiters(ordinal)
+        self._lock = threading.Lock()
+        self._streams: weakref.WeakSet[KnownStream] = weakref.WeakSet()
         self._idle_events: deque[int] = deque()
         _live.add(self)
 
@@ -78,7 +93,7 @@ class CudaContext:
         return _Call(self, operation, pending)
 
     def dedicate_thread(self) -> None:
-        """Make the GPU the calling thread's current one for good.
+        """Make the GPU the calling thread's current one for good, and keep it out of captures.
 
         Raises:
             DeviceError: If CUDA refuses.
@@ -88,6 +103,28 @@ class CudaContext:
             runtime.setDevice(self.ordinal)
         except runtime.CUDARuntimeError as error:
             raise self.failure("dedicate_thread", error) from error
+        stay_out_of_captures()
+
+    def add_stream(self, stream: KnownStream) -> None:
+        """Have `wait_for_streams` wait for a stream's work too, for as long as anybody has it."""
+        with self._lock:
+            self._streams.add(stream)
+
+    def wait_for_streams(self) -> None:
+        """Block until all has run that the streams met so far were given, by us or by others.
+
+        One that is captured has been given nothing that runs. Not the whole device is waited for:
+        that would spoil every capture.
+
+        Raises:
+            DeviceError: CUDA refuses; `is_capture_error` tells whether only for now.
+        """
+        with self._lock:
+            streams = tuple(self._streams)
+        events = [stream.record_unless_captured() for stream in streams]
+        for event in events:
+            if event is not None:
+                event.synchronize()
 
     def take_event(self) -> EventToken:
         """Return an event of CUDA's that nobody uses; within ``call``."""
@@ -101,6 +138,18 @@ class CudaContext:
         """Destroy the events that nobody uses; within ``call``."""
         while self._idle_events:
             runtime.eventDestroy(self._idle_events.popleft())
+
+    def is_lost(self) -> bool:
+        """Return whether no call can succeed any more: a kernel failed, or the process was forked.
+
+        Nothing that was queued runs then, either.
+        """
+        try:
+            with self.call("memory_info"):
+                runtime.memGetInfo()
+        except DeviceError:
+            return True
+        return False
 
     def refuse_forked(self, operation: str) -> None:
         """Raise DeviceError in a forked child."""
@@ -203,7 +252,8 @@ def _tell_child() -> None:
     for context in tuple(_live):
         context.forked = True
         # A lock that another thread held at the fork is held for ever in the child.
-        context.undertaker = Undertaker(context.ordinal)
+        context.undertaker = Undertaker(context.ordinal, context.wait_for_streams)
+        context._lock = threading.Lock()  # noqa: SLF001 - its own module
         context.waiters = Waiters(context.ordinal)
 
 

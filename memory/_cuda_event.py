@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from memory._cuda import NOT_READY, runtime
+from memory._cuda import CAPTURE_ERRORS, NOT_READY, runtime
+from memory._cuda_capture import out_of_captures
 from memory._errors import DeviceError
 from memory._event import Failure, HostEvent
 
@@ -104,13 +105,21 @@ class CudaEvent:
         return tuple(wait for wait in self._host_waits if wait.matters)
 
     def done(self) -> bool:
-        """Return whether the event has passed; one whose work failed has. Never blocks."""
+        """Return whether the event is known to have passed; in a lost context it has. Never blocks.
+
+        Any other status says nothing of the work: a slot that were filled again for one would be
+        torn.
+        """
         if self._passed:
             return True
-        status = runtime.eventQuery(self.token.handle)
+        with out_of_captures():
+            status = runtime.eventQuery(self.token.handle)
         if status == 0:
             self._pass()
-        return bool(status != NOT_READY)
+            return True
+        if status == NOT_READY or status in CAPTURE_ERRORS:
+            return False
+        return self._context.is_lost()
 
     def synchronize(self) -> None:
         """Block until the event has passed.

@@ -3,9 +3,9 @@
 No pool decides when memory is used again. CuPy's pinned pool rounds up to a power of two and hands
 a block out again while a copy from it is in flight; its device pool knows of one stream only.
 Here a block is one allocation, and lives until no buffer, array or queued copy refers to it; and
-then until all work that the GPU has been given has run. Whoever was handed an address may have
-queued work on it on a stream of his own, which refers to nothing. ``cudaFree`` is known to wait for
-that by itself, and nowhere promised to; so it is waited for explicitly.
+then until all work of every stream that the device has met has run. Whoever was handed an address
+may have queued work on it on a stream of their own, which refers to nothing. ``cudaFree`` is known
+to wait for that by itself, and nowhere promised to; so it is waited for explicitly.
 """
 
 from __future__ import annotations
@@ -210,14 +210,12 @@ class CudaMemory:
         )
 
 
-# On the undertaker's thread.
+# On the undertaker's thread, which has waited for the streams.
 
 
 def _free_device(ptr: int) -> None:
-    runtime.deviceSynchronize()
     runtime.free(ptr)
 
 
 def _free_host(ptr: int) -> None:
-    runtime.deviceSynchronize()
     runtime.freeHost(ptr)

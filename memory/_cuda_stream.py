@@ -75,6 +75,7 @@ class StreamState:
         self._host_waits: tuple[HostWait, ...] = ()
         # Orders what is queued: an event covers exactly what was loaded before it.
         self._lock = threading.Lock()
+        context.add_stream(self)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """Return CUDA's handle as the protocol of that name asks: (0, handle)."""
@@ -134,6 +135,11 @@ class StreamState:
             self.refuse_capture(operation)
             return self._record()
 
+    def record_unless_captured(self) -> CudaEvent | None:
+        """Return an event behind the work given until now; None for a closed or captured stream."""
+        with self.context.call("record", self.manifest.pending), self._lock:
+            return None if self.closed or self._is_captured() else self._record()
+
     def wait(self, event: Event, *, limit_s: float | None = None) -> None:
         """Let later work wait for an event of any kind; see ``Stream.wait``.
 
@@ -165,19 +171,22 @@ class StreamState:
         Raises:
             DeviceError: It is being captured.
         """
+        if self._is_captured():
+            raise DeviceError(
+                self.context.name,
+                operation=operation,
+                reason=f"stream {self.name!r} is being captured into a CUDA graph: {CAPTURE_CURE}",
+            )
+
+    def _is_captured(self) -> bool:
         try:
-            if not runtime.streamIsCapturing(self._ptr_here()):
-                return
+            return bool(runtime.streamIsCapturing(self._ptr_here()))
         except runtime.CUDARuntimeError as error:
             if error.status not in CAPTURE_ERRORS:
                 raise
         except RuntimeError:  # CuPy's, for a capture that has failed already
             pass
-        raise DeviceError(
-            self.context.name,
-            operation=operation,
-            reason=f"stream {self.name!r} is being captured into a CUDA graph: {CAPTURE_CURE}",
-        )
+        return True
 
     def synchronize(self) -> None:
         """Block until all work given until now has run; a failed host wait is told once."""

@@ -1,18 +1,21 @@
 """The threads of an opened GPU: one that frees, and those that wait for events.
 
 Both are daemons that end by themselves once they are retired and have nothing left to do. Neither
-refers to the device.
+refers to the device. Both stay out of the CUDA graphs that others capture; should CUDA refuse a
+call for one all the same, they ask again a little later, until it is over.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from memory._cuda import runtime
+from memory._cuda import is_capture_error, runtime
+from memory._cuda_capture import stay_out_of_captures
 from memory._errors import DeviceError
 from memory._thread_start import ALLOW_MORE, ThreadStart
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _logger = logging.getLogger("memory")
+
+_ASK_AGAIN_S: Final = 0.05  # a capture takes milliseconds to seconds
 
 _Job: TypeAlias = "tuple[Awaited, Callable[[], None]]"
 _Remains: TypeAlias = "tuple[Callable[[Any], object], Any, bool]"
@@ -38,18 +43,22 @@ class Awaited(Protocol):
 
 
 class Undertaker:
-    """The thread that frees what finalizers have given up, as freeing waits for the whole GPU.
+    """The thread that frees what finalizers have given up, as freeing waits for work on the GPU.
 
     It runs from the first allocation or stream until the device is closed or collected *and*
     nothing is left to be freed: a batch may be held for longer than its feed and device are open.
+    What cannot be freed while somebody captures a CUDA graph is kept, and freed after that.
 
     Args:
         ordinal: Number of the GPU.
+        wait_for_streams: Blocks until all has run that streams may still do to what is given up.
     """
 
-    def __init__(self, ordinal: int) -> None:
+    def __init__(self, ordinal: int, wait_for_streams: Callable[[], None]) -> None:
         self._ordinal = ordinal
-        self._given_up: SimpleQueue[_Remains | None] = SimpleQueue()
+        self._wait_for_streams = wait_for_streams
+        self._refused: list[_Remains] = []  # while a graph was captured; its own thread's only
+        self._given_up: SimpleQueue[_Remains | threading.Event | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._start: ThreadStart | None = None
@@ -78,10 +87,13 @@ class Undertaker:
         self._given_up.put((free, what, expected))
 
     def settle(self) -> None:
-        """Block until all that has been given up until now is free; waits for the GPU."""
+        """Block until all that has been given up until now is free, but for what a capture keeps.
+
+        Waits for work on the GPU.
+        """
         passed = threading.Event()
         self.expect()
-        self.give_up(lambda _: passed.set(), None)
+        self._given_up.put(passed)
         passed.wait()
 
     def retire(self) -> None:
@@ -109,27 +121,43 @@ class Undertaker:
             _run(self._start, name, self._ordinal)
 
     def _run(self) -> None:
+        stay_out_of_captures()
         while True:
-            remains = self._given_up.get()
-            if remains is not None:
-                self._free(*remains)
-            del remains  # an idle thread keeps nothing alive
+            with suppress(Empty):
+                remains = self._given_up.get(timeout=_ASK_AGAIN_S if self._refused else None)
+                if isinstance(remains, threading.Event):
+                    self._come_true(remains)
+                elif remains is not None:
+                    self._free(remains)
+                del remains  # an idle thread keeps nothing alive
+            refused, self._refused = self._refused, []
+            while refused:
+                self._free(refused.pop(0))
             with self._lock:
                 if self._retired and self._num_expected == 0 and self._given_up.empty():
                     self._thread = self._start = None
                     return
 
-    def _free(self, free: Callable[[Any], object], what: Any, expected: bool) -> None:  # noqa: FBT001 - unpacked from the queue
+    def _come_true(self, passed: threading.Event) -> None:
+        with self._lock:
+            self._num_expected -= 1
+        passed.set()
+
+    def _free(self, remains: _Remains) -> None:
+        free, what, expected = remains
         try:
             runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
+            self._wait_for_streams()
             free(what)
         except Exception as error:  # noqa: BLE001 - in a lost context nothing can be freed
+            if is_capture_error(error):
+                self._refused.append(remains)
+                return
             _logger.warning(
                 "memory or a stream of GPU %d was not freed: %s", self._ordinal, str(error)
             )
-        finally:
-            with self._lock:
-                self._num_expected -= expected
+        with self._lock:
+            self._num_expected -= expected
 
 
 class Waiters:
@@ -194,8 +222,9 @@ class Waiters:
             raise
 
     def _run(self) -> None:
-        with contextlib.suppress(runtime.CUDARuntimeError):  # told by the wait as well
+        with suppress(runtime.CUDARuntimeError):  # told by the wait as well
             runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
+        stay_out_of_captures()
         me = threading.current_thread()
         job = self._next_job()
         while job is not None:
@@ -241,10 +270,22 @@ def _run(start: ThreadStart, name: str, ordinal: int) -> None:
 
 def _wait_and_call(event: Awaited, callback: Callable[[], None]) -> None:
     try:
-        event.synchronize()
+        _wait(event)
     except Exception as error:  # noqa: BLE001 - whoever asks the event is told
         _logger.debug("an event for which a callback waits has failed: %s", str(error))
     try:
         callback()
     except Exception:
         _logger.exception("a callback of an event failed")
+
+
+def _wait(event: Awaited) -> None:
+    while True:
+        try:
+            event.synchronize()
+        except Exception as error:
+            if not is_capture_error(error):
+                raise
+        else:
+            return
+        sleep(_ASK_AGAIN_S)

@@ -16,11 +16,12 @@ the host is spared an arithmetic of its own over every record, and there is one 
 has to agree with another.
 
 Arithmetic: (float32(pixel) - mean) * scale with a rounding after each operation, as on the host.
-``__fsub_rn`` and ``__fmul_rn`` say so in the source: they are never contracted into a fused
-multiply-add, which would be a rounding less, whatever options the kernel is compiled with. float16
-is rounded from that float32 result, to nearest and even, by the instruction that does it; it is
-written as such to need no header, which NVRTC often cannot find. Only the payload of a NaN, which
-takes a mean image with NaNs in it, may be another than the host's.
+The source says so in PTX: ``sub.rn.f32`` and ``mul.rn.f32`` are never contracted into a fused
+multiply-add, which would be a rounding less, and they keep subnormals, whatever options the kernel
+is compiled with: CuPy appends -ftz=true, which changes ``__fsub_rn`` too. float16 is rounded from
+that float32 result, to nearest and even, by the instruction that does it; it is written as such to
+need no header, which NVRTC often cannot find. Only the payload of a NaN, which takes a mean image
+with NaNs in it, may be another than the host's.
 
 Nothing but CUDA's built-ins is used, and those by their plain names: the source compiles as C++
 where something else stands for them, and the tests run it on the host that way.
@@ -95,6 +96,27 @@ __device__ __forceinline__ unsigned short round_to_half(float value)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
+
+__device__ __forceinline__ float subtract(float a, float b)
+{
+    float difference;
+    asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
+    return difference;
+}
+
+__device__ __forceinline__ float multiply(float a, float b)
+{
+    float product;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+    return product;
+}
+
+__device__ __forceinline__ unsigned int to_whole(float value)
+{
+    unsigned int whole;
+    asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(whole) : "f"(value));
+    return whole;
+}
 #endif
 
 __device__ __forceinline__ void put(float *to, float value)
@@ -110,7 +132,7 @@ __device__ __forceinline__ void put(half_bits *to, float value)
 /* Of pixels less nothing and times nothing: whole numbers up to 255. */
 __device__ __forceinline__ void put(unsigned char *to, float value)
 {
-    *to = (unsigned char)value;
+    *to = (unsigned char)to_whole(value);
 }
 
 __device__ __forceinline__ unsigned int reduce(unsigned int word, unsigned int range,
@@ -176,11 +198,11 @@ __device__ __forceinline__ void transform(const unsigned char *staged,
             (stored * from_height + top + row) * from_width + from_column;
         float value = (float)pixels[from];
         if (flags & MEAN_IMAGE)
-            value = __fsub_rn(value, mean_image[from]);
+            value = subtract(value, mean_image[from]);
         else if (num_means)
-            value = __fsub_rn(value, means[num_means > 1 ? channel : 0]);
+            value = subtract(value, means[num_means > 1 ? channel : 0]);
         if (num_scales)
-            value = __fmul_rn(value, scales[num_scales > 1 ? channel : 0]);
+            value = multiply(value, scales[num_scales > 1 ? channel : 0]);
         put(to + at, value);
     }
 }

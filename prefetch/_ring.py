@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
-from memory import ClosedError
+from memory import ClosedError, DeviceError
 from prefetch._lease import LeaseEnd
 from prefetch._slot import Slot, SlotState
 
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _EventPassed:
-    """One of the events that a draining slot waits for has passed."""
+    """One of the events that a draining slot waits for has passed, or failed."""
 
     slot: Slot
+    event: Event
 
 
 Arrival: TypeAlias = "LeaseEnd | Slot | _EventPassed | None"
@@ -167,6 +169,12 @@ class Ring:
         elif isinstance(arrival, Slot):
             self._drain(arrival)
         elif isinstance(arrival, _EventPassed):
+            if not arrival.event.done():
+                raise DeviceError(
+                    self._device.name,
+                    operation="waiting for the last use of a batch",
+                    reason="the device cannot tell any more whether its work has run",
+                )
             arrival.slot.num_pending -= 1
             if arrival.slot.num_pending == 0:
                 self._set_free(arrival.slot)
@@ -189,7 +197,7 @@ class Ring:
             return
         slot.num_pending = len(pending)
         for event in pending:
-            event.notify(lambda: self.inbox.put(_EventPassed(slot)))
+            event.notify(partial(self.inbox.put, _EventPassed(slot, event)))
 
     def _last_uses(self, slot: Slot) -> list[Event]:
         events = list(slot.events)

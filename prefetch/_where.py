@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from memory import NotImplementedDeviceError
+from memory import DeviceError, NotImplementedDeviceError
 from prefetch._datum import DatumError, parse_datum
 from prefetch._device_transform import DeviceTransform
 from prefetch._errors import ConfigError, ConfigFault
@@ -68,7 +68,7 @@ def device_transform(
     if reason is None:
         try:
             found = DeviceTransform(transform, device)
-        except NotImplementedDeviceError as error:
+        except (NotImplementedDeviceError, DeviceError) as error:  # no NVRTC, or it cannot compile
             reason = str(error)
         else:
             logger.info(

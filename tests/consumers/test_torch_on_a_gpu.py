@@ -57,11 +57,7 @@ def test_a_graph_runs_on_copies_of_the_batches(source: Path, captured: bool) -> 
     means = []
     with prefetch.open({"source": source, "batch_size": 4, "device": "cuda:0"}) as feed:
         feed.to_stream(torch.cuda.current_stream())
-        capture = (
-            torch.cuda.graph(graph, capture_error_mode="thread_local")
-            if captured
-            else nullcontext()
-        )
+        capture = torch.cuda.graph(graph) if captured else nullcontext()
         batches = iter(feed)
         first = next(batches)  # the feed's threads are at work meanwhile
         with capture:

@@ -14,6 +14,7 @@ from memory._cuda import cuda_ordinals
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
+    from pathlib import Path
 
     RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -172,3 +173,23 @@ device.close()
 """
     done = run_python(code)
     assert done.stdout.split() == ["7"], done.stderr
+
+
+def test_without_a_folder_for_cupys_cache_auto_is_the_cpu_and_says_why(
+    run_python: RunPython, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    code = """
+import logging, memory
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+print(memory.open_device("auto").name)
+try:
+    memory.open_device("cuda")
+except memory.DeviceUnavailableError as error:
+    assert "CUPY_CACHE_DIR" in str(error), error
+else:
+    raise AssertionError
+"""
+    done = run_python(code, CUPY_CACHE_DIR=str(tmp_path / "file" / "cache"))
+    assert done.stdout.split() == ["cpu"], done.stderr
+    assert "makes a folder for its cache and cannot" in done.stderr

@@ -207,3 +207,37 @@ def test_peek_shows_the_device_side(cuda: Any) -> None:
     blob.gpu_data()
     blob.mutable_cpu_data()[:] = 9
     assert peek(blob).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_an_export_waits_for_nothing_on_the_default_stream(
+    source: Path, cuda: Any, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    theirs = cupy.cuda.Stream(non_blocking=True)
+    with prefetch.open({"source": source, "batch_size": 4}, device=cuda) as feed:
+        feed.to_stream(theirs)
+        batches = iter(feed)
+        next(batches)
+        with hold(cuda.stream_from(0)):
+            batch = next(batches)
+            capsule = batch.data.__dlpack__(stream=theirs.ptr, max_version=(1, 0))
+            until(lambda: theirs.done)
+        del batch, capsule
+
+
+@pytest.mark.fake_only
+def test_a_batch_with_two_exports_costs_at_most_30_calls_of_the_driver(
+    source: Path, cuda: Any, fake: Any
+) -> None:
+    theirs = cupy.cuda.Stream(non_blocking=True)
+    with prefetch.open({"source": source, "batch_size": 4}, device=cuda) as feed:
+        feed.to_stream(theirs)
+        batches = iter(feed)
+        calls = []
+        for _ in range(5):
+            before = fake.stat("thread_calls")
+            batch = next(batches)
+            batch.data.__dlpack__(stream=theirs.ptr, max_version=(1, 0))
+            batch.label.__dlpack__(stream=theirs.ptr, max_version=(1, 0))
+            del batch
+            calls.append(fake.stat("thread_calls") - before)
+        assert max(calls[1:]) <= 30, calls

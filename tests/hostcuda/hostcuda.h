@@ -21,7 +21,7 @@ struct hostcuda_index {
 
 static thread_local hostcuda_index threadIdx, blockIdx, blockDim, gridDim;
 
-static inline float __fadd_rn(float a, float b)
+static inline float add(float a, float b)
 {
     return a + b;
 }
@@ -36,14 +36,24 @@ static inline double __dmul_rn(double a, double b)
     return a * b;
 }
 
-static inline float __fsub_rn(float a, float b)
+static inline float subtract(float a, float b)
 {
     return a - b;
 }
 
-static inline float __fmul_rn(float a, float b)
+static inline float multiply(float a, float b)
 {
     return a * b;
+}
+
+static inline float magnitude(float a)
+{
+    return a < 0 ? -a : a;
+}
+
+static inline unsigned int to_whole(float value)
+{
+    return (unsigned int)value;
 }
 
 /* What cvt.rn.f16.f32 does: to the nearest, of two equally near ones to the even. */

@@ -165,7 +165,8 @@ def stat(name: str) -> int:
             copies of pageable memory; ``allocs``, ``frees``, ``hostallocs``, ``hostfrees``;
             ``streams``, ``events`` that exist; ``waits``; ``hazards``, ``races``;
             ``unsupported`` calls; ``mem_used`` of device 0 and ``pinned_used``, in bytes;
-            ``contexts``, the devices that have one, as bits.
+            ``contexts``, the devices that have one, as bits; ``thread_calls`` of the driver that
+            the calling thread has made; ``device_waits`` for all of a device's work.
     """
     return int(_library.fakecuda_stat(name.encode()))
 

@@ -1,0 +1,188 @@
+"""What NVIDIA's compilers make of the GPU's kernels computes what NumPy does, to the bit."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+import cupy
+import numpy as np
+import pytest
+from nvrtc import Compiled, compile_source
+from ptx import Kernel, Memory, PtxError
+
+from memory import _cuda_maths
+from prefetch import _device_kernel
+from prefetch._reference import Recipe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCES: Final = {"transform": _device_kernel.SOURCE, "maths": _cuda_maths.SOURCE}
+ARCHITECTURES: Final = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+DTYPES: Final = ("float32", "float16", "uint8")
+MOST_REGISTERS: Final = 40
+
+
+@pytest.fixture(scope="session")
+def cupys_options() -> tuple[str, ...]:
+    """The options that CuPy really gives NVRTC for a kernel of the project."""
+    given: list[tuple[str, ...]] = []
+    program = cupy.cuda.compiler._NVRTCProgram
+    compile_program = program.compile
+
+    def note(self: Any, options: tuple[str, ...] = (), log_stream: Any = None) -> Any:
+        given.append(tuple(options))
+        return compile_program(self, options, log_stream)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "compile", note)
+        # Another source than any in CuPy's cache.
+        source = f"{_device_kernel.SOURCE}\n// {zlib.crc32(np.random.default_rng().bytes(8))}\n"
+        cupy.RawKernel(source, _device_kernel.kernel_name(np.dtype(np.float32))).compile()
+    return tuple(option for option in given[-1] if "architecture" not in option)
+
+
+def compiled(version: int, arch: str, name: str, options: tuple[str, ...]) -> Compiled:
+    return compile_source(version, arch, SOURCES[name], options)
+
+
+def test_cupy_flushes_subnormals_which_these_tests_are_about(
+    cupys_options: tuple[str, ...],
+) -> None:
+    assert "-ftz=true" in cupys_options
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("version", [12, 13])
+def test_the_machine_code_flushes_nothing_fuses_nothing_and_spills_nothing(
+    version: int, arch: str, name: str, cupys_options: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = compiled(version, arch, name, cupys_options)
+    assert ".ftz" not in found.ptx
+    assert not re.findall(r"\bfma\.", found.ptx)
+    sass = found.run_tool(tmp_path, "nvdisasm")
+    floats = re.findall(r"\b(?:F(?:ADD|MUL|SET|SETP|MNMX)|DADD|DMUL)[\w.]*", sass)
+    assert floats
+    assert not [instruction for instruction in floats if ".FTZ" in instruction]
+    assert not re.findall(r"\b[FD]FMA\b[\w.]*", sass)
+    usage = found.run_tool(tmp_path, "cuobjdump", "--dump-resource-usage")
+    functions = re.findall(r"Function (\w+):\s*\n\s*(.*)", usage)
+    assert len(functions) >= len(DTYPES)
+    for function, line in functions:
+        used = dict(re.findall(r"(\w+):(\d+)", line))
+        assert int(used["REG"]) <= MOST_REGISTERS, (function, line)
+        assert (used["STACK"], used["LOCAL"]) == ("0", "0"), (function, line)
+
+
+def drawn_recipe(
+    draw: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, int, int], *, tiny: bool
+) -> Recipe:
+    """Return a recipe of any kind; with ``tiny``, whose constants are mostly subnormal."""
+    channels, height, width = shape
+    kind = 0 if dtype == np.uint8 else int(draw.integers(4))
+
+    def constants(*size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        magnitude = 10.0 ** draw.integers(-44, -30 if tiny else 3)
+        return (draw.normal(0, 1, size) * magnitude).astype(np.float32)
+
+    no_scale = dtype == np.uint8 or draw.integers(2)
+    return Recipe(
+        crop_size=int(draw.integers(0, min(height, width) + 1)),
+        random_crop=bool(draw.integers(2)),
+        mirror=bool(draw.integers(2)),
+        modulo=bool(draw.integers(2)),
+        swap_channels=bool(draw.integers(2)),
+        channels_last=bool(draw.integers(2)),
+        mean_value=constants((0, 1, channels, 0)[kind]),
+        mean_image=constants(*shape) if kind == 3 else None,
+        scale=np.ones(1, np.float32) if no_scale else constants((1, channels)[draw.integers(2)]),
+    )
+
+
+@pytest.mark.parametrize("tiny", [False, True], ids=["ordinary", "subnormal"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("version", "arch"), [(12, "sm_75"), (12, "sm_90"), (13, "sm_120")])
+def test_the_transformation_gives_the_twins_bytes(
+    version: int, arch: str, dtype: str, cupys_options: tuple[str, ...], *, tiny: bool
+) -> None:
+    kind = np.dtype(dtype)
+    kernel = Kernel(
+        compiled(version, arch, "transform", cupys_options).ptx, _device_kernel.kernel_name(kind)
+    )
+    draw = np.random.default_rng(zlib.crc32(f"{version} {arch} {dtype} {tiny}".encode()))
+    for _ in range(12):
+        shape = int(draw.integers(1, 6)), int(draw.integers(1, 10)), int(draw.integers(1, 10))
+        recipe = drawn_recipe(draw, kind, shape, tiny=tiny)
+        batch = _device_kernel.StagedBatch(int(draw.integers(1, 4)), *shape)
+        staged = np.zeros(batch.nbytes, np.uint8)
+        batch.pixels(staged)[:] = draw.integers(0, 256, (batch.num, *shape))
+        table = batch.table(staged)
+        table[:, :3] = draw.integers(0, 2**32, (batch.num, 3))
+        has_windows = recipe.crop_size and recipe.mean_image is None
+        table[:, 3] = draw.integers(0, 2, batch.num) if has_windows else _device_kernel.WHOLE
+        want = np.zeros((batch.num, *recipe.sample_shape(*shape)), kind)
+        _device_kernel.transform_staged(staged, want, batch, recipe)
+        got = np.full_like(want, 99)
+        constants = _device_kernel.constants(recipe)
+        memory = Memory()
+        kernel.launch(
+            memory,
+            _device_kernel.grid(batch, recipe)[0],
+            (int(draw.choice([1, 32, 64])),),  # few threads: each has several elements
+            [
+                memory.place(staged),
+                batch.pixels_at,
+                memory.place(got),
+                memory.place(constants if constants.size else np.zeros(1, np.float32)),
+                *map(int, _device_kernel.scalars(batch, recipe)),
+            ],
+        )
+        assert got.tobytes() == want.tobytes(), recipe
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize(("version", "arch"), [(12, "sm_75"), (13, "sm_90")])
+def test_the_maths_gives_numpys_bytes(
+    version: int, arch: str, kind: str, cupys_options: tuple[str, ...]
+) -> None:
+    ptx = compiled(version, arch, "maths", cupys_options).ptx
+    dtype = np.dtype(np.float32 if kind == "float" else np.float64)
+    draw = np.random.default_rng(7)
+    least = 10.0 ** draw.uniform(-44 if kind == "float" else -320, 1, (2, 50))
+    x, y = (draw.choice([-1, 1], least.shape) * least).astype(dtype)
+    alpha = dtype.type(0.3)
+    memory = Memory()
+    out = y.copy()
+    values = [memory.place(out), memory.place(x), alpha, len(x)]
+    Kernel(ptx, f"ringfeed_axpy_{kind}").launch(memory, (2,), (8,), values)
+    assert out.tobytes() == (alpha * x + y).tobytes()
+    scaled = x.copy()
+    values = [memory.place(scaled), alpha, len(x)]
+    Kernel(ptx, f"ringfeed_scale_{kind}").launch(memory, (2,), (8,), values)
+    assert scaled.tobytes() == (alpha * x).tobytes()
+    for term, expected in (("sum", x), ("asum", np.abs(x)), ("sumsq", x * x)):
+        total = np.zeros(1, dtype)
+        values = [memory.place(x), memory.place(total), len(x), 1]
+        Kernel(ptx, f"ringfeed_{term}_{kind}").launch(memory, (1,), (1,), values)
+        want = dtype.type(0)
+        for value in expected:
+            want = dtype.type(want + value)
+        assert total[0] == want
+
+
+def test_what_is_out_of_bounds_not_aligned_or_fused_is_found() -> None:
+    head = ".entry wrong(\n.param .u64 wrong_param_0\n)\n{\n"
+    start = "ld.param.u64 %rd1, [wrong_param_0];\n"
+    for body, fault in (
+        ("ld.global.u32 %r1, [%rd1+16];", "out of bounds"),
+        ("ld.global.u32 %r1, [%rd1+2];", "not aligned"),
+        ("fma.rn.f32 %f1, 0f3F800000, 0f3F800000, 0f3F800000;", "rounds once less"),
+        ("brev.b32 %r1, 7;", "not known"),
+    ):
+        memory = Memory()
+        kernel = Kernel(f"{head}{start}{body}\nret;\n}}\n", "wrong")
+        with pytest.raises(PtxError, match=fault):
+            kernel.launch(memory, (1,), (1,), [memory.place(np.zeros(16, np.uint8))])
