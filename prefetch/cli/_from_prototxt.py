@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from prefetch._shown import shown_line
 from prefetch.cli._opening import (
     OPTION_NAMES,
     LayerOption,
@@ -76,8 +77,8 @@ def from_prototxt(
     if seed is None:
         notes["seed"] = "another one every run, as in Caffe without random_seed"
     text = (
-        f"# What layer {found.name!r} of {network.name} serves in phase {of_phase}, as Caffe does: "
-        "an endless\n# stream, Caffe's random numbers and shards. Made by ringfeed "
+        f"# What layer {found.name!r} of {shown_line(network.name)} serves in phase {of_phase}, as "
+        "Caffe does: an endless\n# stream, Caffe's random numbers and shards. Made by ringfeed "
         "from-prototxt.\n"
         + config_text(found.config, folder=None if output is None else output.parent, notes=notes)
     )
@@ -85,4 +86,4 @@ def from_prototxt(
         sys.stdout.write(text)
         return
     write_whole(output, text.encode())
-    sys.stdout.write(f"{output}: written\n")
+    sys.stdout.write(f"{shown_line(str(output))}: written\n")
