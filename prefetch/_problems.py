@@ -96,8 +96,8 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         yield Problem(
             "warning",
             "mixed_channels",
-            f"records have {_numbers(channels)} channels, and all of a batch need the same: "
-            f"{_channels_cure(tally.kinds)}",
+            f"records have {_numbers(channels)} channels, and within a batch all must have the "
+            f"same number: {_channels_cure(tally.kinds)}",
             channels[rarest],
             tuple(keys)[:_SHAPES_NAMED],
         )
@@ -108,8 +108,9 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         yield Problem(
             "warning",
             "mixed_shapes",
-            f"besides {' x '.join(map(str, common))} there are {named}{more}, and all of a batch "
-            "need the same: set crop_size, or resize the images when the database is made",
+            f"most records are {' x '.join(map(str, common))}, others are {named}{more}, and "
+            "within a batch all must have the same size: set crop_size, or resize the images when "
+            "the database is made",
             sum(count for _, count in others),
             tuple(tally.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),
         )
@@ -166,7 +167,7 @@ def _labels(labels: Mapping[int, int], in_order: npt.NDArray[np.int64]) -> Itera
         yield Problem(
             "warning",
             "negative_labels",
-            "labels are negative, which no loss over classes takes",
+            "labels are negative; a loss over classes takes 0 and more",
             negative,
         )
     if len(labels) == 1 and sum(labels.values()) > 1:
@@ -215,8 +216,8 @@ def _unused(file_bytes: int, used_bytes: int) -> Iterator[Problem]:
         yield Problem(
             "note",
             "unused_pages",
-            f"{spare} of the file's {file_bytes} bytes hold nothing; a compacted copy has none of "
-            "them: python -m lmdb copy -c",
+            f"{spare} of the file's {file_bytes} bytes are unused; a compacted copy is smaller: "
+            "python -m lmdb copy -c -e DB NEW",
         )
 
 
