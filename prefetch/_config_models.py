@@ -267,7 +267,7 @@ class FeedConfig(_Options):
     )
 
     def __init__(self, **options: Any) -> None:
-        given: dict[str, Any] = {name: plain(value) for name, value in options.items()}
+        given: dict[str, Any] = plain(options)
         faults: list[ConfigFault] = []
         try:
             super().__init__(**given)
@@ -317,7 +317,7 @@ def _without(
 ) -> dict[str, Any]:
     """Return the options that no fault names, with a stand-in for a source that one does."""
     sound: dict[str, Any] = {} if group else {"source": "."}
-    touched = {name for key in refused for name in with_ancestors(key)}
+    touched = refused | {name for key in refused for name in with_ancestors(key)}
     for name, value in options.items():
         key = f"{group}{name}"
         if isinstance(value, Mapping) and key not in refused:

@@ -42,10 +42,15 @@ def plain(value: Any, *, depth: int = 0) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): plain(inner, depth=depth + 1) for name, inner in value.items()}
+        return {_name(name): plain(inner, depth=depth + 1) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return tuple(plain(inner, depth=depth + 1) for inner in value)
     return value
+
+
+def _name(name: object) -> str:
+    """Return the name of an option; pydantic takes none with half a character (a surrogate)."""
+    return str(name).encode("utf-8", "backslashreplace").decode()
 
 
 def expanded(path: str) -> str:

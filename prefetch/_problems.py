@@ -96,8 +96,8 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         yield Problem(
             "warning",
             "mixed_channels",
-            f"records have {_numbers(channels)} channels, and within a batch all must have the "
-            f"same number: {_channels_cure(tally.kinds)}",
+            f"records have {_numbers(channels)} channels, and all of a batch need the same: "
+            f"{_channels_cure(tally.kinds)}",
             channels[rarest],
             tuple(keys)[:_SHAPES_NAMED],
         )
@@ -108,9 +108,8 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         yield Problem(
             "warning",
             "mixed_shapes",
-            f"most records are {' x '.join(map(str, common))}, others are {named}{more}, and "
-            "within a batch all must have the same size: set crop_size, or resize the images when "
-            "the database is made",
+            f"besides {' x '.join(map(str, common))} there are {named}{more}, and all of a batch "
+            "need the same: set crop_size, or resize the images when the database is made",
             sum(count for _, count in others),
             tuple(tally.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),
         )

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from memory import SyncedMemoryError
 from prefetch._errors import PrefetchError
+from prefetch._shown import shown_path
 from prefetch.cli._bench import bench
 from prefetch.cli._check import check
 from prefetch.cli._convert import convert
@@ -73,7 +74,7 @@ def _in_words(error: Exception) -> str:
         if error.filename is None:
             return error.strerror
         path = os.path.abspath(os.fsdecode(error.filename))  # noqa: PTH100 - it may be of bytes
-        return f"{path}: {error.strerror}"
+        return f"{shown_path(path)}: {error.strerror}"
     words = str(error)
     if isinstance(error, MemoryError) and not isinstance(error, PrefetchError):
         words = f"there is not enough memory {error}".rstrip()

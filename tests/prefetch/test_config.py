@@ -522,6 +522,16 @@ def _integers(schema: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]
             yield from _integers(inner, name)
 
 
+@pytest.mark.parametrize(("name", "shown"), [("", ""), ("\ud800", r"\ud800"), (10, "10")])
+@pytest.mark.parametrize("group", [None, "transform"])
+def test_a_name_that_no_option_has_is_a_fault_whatever_it_is_of(
+    name: Any, shown: str, group: str | None
+) -> None:
+    options = {name: {"a": 1}}
+    (key,) = faults_in(options if group is None else {group: options})
+    assert key == (shown if group is None else f"{group}.{shown}")
+
+
 def test_options_that_hold_themselves_are_a_fault() -> None:
     endless: dict[str, Any] = {}
     endless["transform"] = endless

@@ -263,7 +263,7 @@ def test_mixed_shapes_and_channels_are_warnings_with_examples(folder: Path) -> N
     assert "of encoded records only, and these are raw" in channels.message
     assert "force_color" not in channels.message
     assert ("mixed_shapes", 2) == (shapes.kind, shapes.num_records)
-    assert "most records are 3 x 4 x 5, others are 1 x 4 x 5, 3 x 4 x 4, and" in shapes.message
+    assert "besides 3 x 4 x 5 there are 1 x 4 x 5, 3 x 4 x 4" in shapes.message
 
 
 def test_the_cure_for_several_channels_is_one_that_works_on_the_records(folder: Path) -> None:
