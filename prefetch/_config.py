@@ -140,8 +140,9 @@ def _anchored(value: object, folder: Path) -> object:
     if isinstance(value, list):
         return [_anchored(item, folder) for item in value]
     # An empty name stays one: it is a fault, and not the folder. A URL is one, too.
-    is_path = isinstance(value, str) and value and not URL.match(value)
-    return absolute(value, folder) if is_path else value
+    if isinstance(value, str) and value and not URL.match(value):
+        return absolute(value, folder)
+    return value
 
 
 def _merged(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -506,7 +506,13 @@ def test_an_integer_that_python_does_not_write_out_is_a_fault(option: str, sign:
 
 
 def test_every_integer_has_an_upper_bound() -> None:
-    limits = {"prefetch": 1024, "batch_size": 2**24, "seed": 2**64 - 1, "crop_size": 2**31 - 1}
+    limits = {
+        "batch_size": 2**24,
+        "crop_size": 2**31 - 1,
+        "draws_before": 2**20,
+        "prefetch": 1024,
+        "seed": 2**64 - 1,
+    }
     for name, schema in _integers(FeedConfig.model_json_schema()):
         assert limits.get(name, 2**53) == schema.get("maximum"), name
 
