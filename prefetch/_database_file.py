@@ -10,7 +10,6 @@ each the root of one committed state; a commit overwrites the older of them.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import struct
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from prefetch._errors import (
     SourceError,
     UnsupportedSourceError,
 )
-from prefetch._path_hints import hint
+from prefetch._path_hints import hint, images_hint, kind_of
 from prefetch._refusals import told
 
 _PAGE_HEADER_BYTES: Final = 16
@@ -44,23 +43,6 @@ _LEAST_RECORD_BYTES: Final = 12
 # LMDB's own limit on the height of a tree.
 _MOST_LEVELS: Final = 32
 
-_MADE_BY: Final = "a database of images is made by: ringfeed convert"
-# How other files begin that are taken for a database.
-_OTHER_KINDS: Final = tuple(
-    (re.compile(begin + rb".*", re.DOTALL), kind)
-    for begin, kind in (
-        (rb"\xff\xd8\xff", f"a JPEG image; {_MADE_BY} ROOT LIST DB"),
-        (rb"\x89PNG", f"a PNG image; {_MADE_BY} ROOT LIST DB"),
-        (rb"GIF8|BM....\0\0|II\*\0|MM\0\*", f"an image; {_MADE_BY} ROOT LIST DB"),
-        (rb"RIFF....WEBP", f"a WebP image; {_MADE_BY} ROOT LIST DB"),
-        (rb"\x93NUMPY", f"a NumPy array (.npy); {_MADE_BY} IMAGES.npy LABELS.npy DB"),
-        (rb"PK\x03\x04", "a zip or .npz archive; unpack it, or ringfeed convert FILE.npz DB"),
-        (rb"\x1f\x8b", "a gzip archive; unpack it first"),
-        (rb"\x89HDF", "an HDF5 file, which is not read here"),
-        (rb"SQLite format 3", "an SQLite file, which is not read here"),
-        (rb"\s*(?:<|[A-Za-z_]+:)", "text, such as a web page or a YAML file"),
-    )
-)
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _CONVERT: Final = "convert it to LMDB, with Caffe's own tools or by writing its records anew"
 
@@ -317,20 +299,7 @@ def _data_path_in(folder: str, names: list[str]) -> str:
         raise UnsupportedSourceError(folder, f"is a LevelDB, which is not read here; {_CONVERT}")
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     found = f"the folder has no data.mdb; it holds {shown or 'nothing'}"
-    raise DatabaseNotFoundError(folder, f"{found}{_cure_of_images(folder, names)}")
-
-
-def _cure_of_images(folder: str, names: list[str]) -> str:
-    """Say what makes a database of images, where a folder holds folders or images."""
-    if any(_has_image_suffix(name) for name in names):
-        return f"; to make a database of its images: ringfeed convert {folder} LIST DB"
-    if names and any(os.path.isdir(os.path.join(folder, name)) for name in names[:5]):  # noqa: PTH112, PTH118
-        return f"; to make a database of class folders: ringfeed convert {folder} DB"
-    return ""
-
-
-def _has_image_suffix(name: str) -> bool:
-    return name.lower().endswith((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif"))
+    raise DatabaseNotFoundError(folder, f"{found}{images_hint(folder, names)}")
 
 
 def _nearest(path: str) -> str:
@@ -360,7 +329,7 @@ def _recognise(path: str, head: bytes) -> None:
     elif _MAGIC[::-1] in (head[12:16], head[16:20]):
         reason = f"was written by a big-endian machine, whose pages differ; {_CONVERT} on this one"
     else:
-        kind = next((kind for begin, kind in _OTHER_KINDS if begin.fullmatch(head)), None)
+        kind = kind_of(head)
         reason = f"is no LMDB database: the file begins with the bytes {head[:8].hex(' ')}"
         if kind is not None:
             reason = f"is no LMDB database, but {kind}"

@@ -166,7 +166,11 @@ def test_a_foreign_file_shows_how_it_begins(tmp_path: Path) -> None:
     [
         (b"\xff\xd8\xff\xe1", "a JPEG image; a database of images is made by: ringfeed convert"),
         (b"\x89PNG\r\n\x1a\n", "a PNG image"),
-        (b"\x93NUMPY\x01\0", "a NumPy array"),
+        (b"GIF89a", "an image"),
+        (b"RIFF\0\0\0\0WEBP", "an image"),
+        (b"\x93NUMPY\x01\0", "an array (.npy)"),
+        (b"PK\x03\x04", "a zip or .npz archive"),
+        (b"\x1f\x8b\x08", "a gzip archive"),
         (b"\x89HDF\r\n", "an HDF5 file"),
         (b"<!DOCTYPE html>", "text, such as a web page"),
     ],
