@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _SHOWN_CHARACTERS = 80
 _MOST_SHOWN_BITS = 4096  # Python refuses to write out 4300 digits
 _MOST_DEPTH = 32
-# Guessing takes 0.5 ms, and a file may hold any number of unknown names.
-_MOST_GUESSED = 100
+# Guessing takes 0.5 ms, a file may hold any number of unknown names, and an error shows 20.
+_MOST_GUESSED = 20
 # By the kinds of errors that the models' types and limits can give.
 _EXPECTED = {
     "bool_type": "true or false",
