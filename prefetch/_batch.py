@@ -139,8 +139,8 @@ class Batch:
         label = self._label
         if label is None:
             raise LabelsNotProducedError(
-                "this feed makes no labels: labels is false, which a network's layer with one top "
-                "stands for; set labels: true, or give the layer a second top"
+                "this feed makes no labels, since labels is false; set labels: true, or give the "
+                "Data layer of a network a second top, such as label"
             )
         if not isinstance(label, Blob):
             label = self._label = Blob.over(label, device=self._device)

@@ -18,17 +18,20 @@ from prefetch._config_faults import (
 )
 from prefetch._config_models import FeedConfig, TransformConfig
 from prefetch._config_place import ConfigPlace, place_of, put_place
-from prefetch._config_values import absolute, plain
+from prefetch._config_values import absolute, expanded, plain
 from prefetch._errors import ConfigError, ConfigFault
+from prefetch._path_hints import URL
 
 if TYPE_CHECKING:
     from prefetch._yaml import YamlDocument
 
 __all__ = ["FeedConfig", "TransformConfig", "load_config"]
 
+_EXAMPLE = 'prefetch.open({"source": "/data/train_lmdb", "batch_size": 64})'
+
 
 def load_config(
-    origin: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig, /, **overrides: Any
+    origin: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig | None, /, **overrides: Any
 ) -> FeedConfig:
     """Return the checked configuration of a feed.
 
@@ -63,10 +66,10 @@ def load_config(
     try:
         config = FeedConfig(**_merged(options, given))
     except ConfigError as error:
-        overridden = list(_leaves(given))
+        overridden = set(_leaves(given))
         for fault in error.faults:
             closest = closest_key(fault.key, lines)
-            if closest is None or any(is_within(fault.key, key) for key in overridden):
+            if closest is None or closest_key(fault.key, overridden) is not None:
                 faults.append(fault)
             elif fault.key not in refused:
                 faults.append(replace(fault, line=lines[closest]))
@@ -91,10 +94,10 @@ def _without(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlac
 def _name_of_file(origin: object) -> str:
     name = os.fspath(origin) if isinstance(origin, str | os.PathLike) else origin
     if isinstance(name, str):
-        return name
+        return expanded(name)
     message = (
-        "expected the path of a YAML file, or the options as a mapping or a FeedConfig; "
-        f"found {shown(origin)}"
+        "expected the path of a YAML file, or the options as a mapping or a FeedConfig, as in "
+        f"{_EXAMPLE}; found {'nothing' if origin is None else shown(origin)}"
     )
     raise ConfigError("configuration", (ConfigFault("", message),))
 
@@ -108,8 +111,12 @@ def origin_name(origin: object) -> str:
 
 def _read_file(path: Path) -> YamlDocument:
     """Read a YAML file, its relative paths made absolute against its folder."""
-    if is_folder(path):
-        message = "expected a YAML file, found a folder; a database is given as the option source"
+    if is_folder(path) or path.name == "data.mdb":
+        found = "a database" if path.name == "data.mdb" else "a folder"
+        message = (
+            f"expected a YAML file, found {found}; a database is given as the option source: "
+            f'prefetch.open({{"source": "{path}"}}), or source: {path} in a YAML file'
+        )
         raise ConfigError(str(path), (ConfigFault("", message),))
     if path.suffix == ".prototxt":
         message = "expected a YAML file; a network's definition is opened with open_prototxt"
@@ -132,8 +139,10 @@ def _read_file(path: Path) -> YamlDocument:
 def _anchored(value: object, folder: Path) -> object:
     if isinstance(value, list):
         return [_anchored(item, folder) for item in value]
-    # An empty name stays one: it is a fault, and not the folder.
-    return absolute(value, folder) if isinstance(value, str) and value else value
+    # An empty name stays one: it is a fault, and not the folder. A URL is one, too.
+    if isinstance(value, str) and value and not URL.match(value):
+        return absolute(value, folder)
+    return value
 
 
 def _merged(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def _in_source(config: FeedConfig) -> Iterator[Contradiction]:
     if config.lock and any(isinstance(item, lmdb.Environment) for item in config.source):
         yield Contradiction(
             ("lock", "source"),
-            "lock true has no effect on an lmdb.Environment, which locks as it was opened; "
-            "leave lock out, or give the path",
+            "lock: true has no effect on an lmdb.Environment, which was opened with a lock or "
+            "without; leave lock out, or give the path",
         )
     if config.on_bad_record == "quarantine" and config.quarantine is None:
         yield Contradiction(
@@ -103,8 +103,8 @@ def _in_order(config: FeedConfig) -> Iterator[Contradiction]:
     if shard.policy == "caffe" and config.last_batch != "wrap":
         yield Contradiction(
             ("shard.policy", "last_batch"),
-            "policy caffe strides on over the end of the records and needs last_batch wrap; "
-            f"found last_batch {config.last_batch}",
+            "policy caffe reads on past the end of the records into the next epoch, and needs "
+            f"last_batch wrap; found last_batch {config.last_batch}",
         )
     if shard.policy == "caffe" and config.shuffle:
         yield Contradiction(
@@ -120,7 +120,7 @@ def _in_pixels(transform: TransformConfig) -> Iterator[Contradiction]:
     if transform.mean_file is not None and num_means:
         yield Contradiction(
             ("transform.mean_value", "transform.mean_file"),
-            "mean_value and mean_file are both given, and one mean can be subtracted; "
+            "mean_value and mean_file are both given, and only one mean can be subtracted; "
             "leave one of them out",
         )
     if num_means > 1 and len(scales) > 1 and num_means != len(scales):

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from prefetch._config_names import CALLED_HERE
 from prefetch._errors import ConfigError, ConfigFault, ConfigNotFoundError, PrefetchError
+from prefetch._path_hints import hint
 from prefetch._refusals import told
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _SHOWN_CHARACTERS = 80
+_MOST_SHOWN_BITS = 4096  # Python refuses to write out 4300 digits
+_MOST_DEPTH = 32
+# Guessing takes 0.5 ms, a file may hold any number of unknown names, and an error shows 20.
+_MOST_GUESSED = 20
 # By the kinds of errors that the models' types and limits can give.
 _EXPECTED = {
     "bool_type": "true or false",
@@ -48,7 +54,7 @@ def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
         ConfigError: It is a folder, or cannot be read.
     """
     name = str(path)
-    message = f"there is no such file; {cure}"
+    message = f"there is no such file; {cure}{hint(name)}"
     if is_folder(path):
         raise ConfigError(name, (ConfigFault("", f"expected a file, found a folder; {cure}"),))
     if "\0" in name:
@@ -93,9 +99,17 @@ def is_within(key: str, ancestor: str) -> bool:
     return key == ancestor or key.startswith((f"{ancestor}.", f"{ancestor}["))
 
 
-def closest_key(key: str, keys: Iterable[str]) -> str | None:
+def closest_key(key: str, keys: Container[str]) -> str | None:
     """Return the innermost of the options that ``key`` is or is a part of, or None."""
-    return max((other for other in keys if is_within(key, other)), key=len, default=None)
+    return next((name for name in with_ancestors(key) if name in keys), None)
+
+
+def with_ancestors(key: str) -> Iterator[str]:
+    """Yield the option and those that it is a part of, the innermost first."""
+    for _ in range(_MOST_DEPTH):
+        if key:
+            yield key
+        key = key[: max(key.rfind("."), key.rfind("["), 0)]
 
 
 def in_file_order(faults: Iterable[ConfigFault]) -> tuple[ConfigFault, ...]:
@@ -109,6 +123,8 @@ def shown(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return f"{str(value).lower()} (a boolean)"
+    if isinstance(value, int) and value.bit_length() > _MOST_SHOWN_BITS:
+        return f"an integer of {value.bit_length()} bits"
     if isinstance(value, int | float):
         return _shortened(str(value))
     kinds = (
@@ -119,7 +135,11 @@ def shown(value: object) -> str:
     )
     kind = next((name for base, name in kinds if isinstance(value, base)), None)
     plain = list(value) if kind == "a list" and isinstance(value, Sequence) else value
-    return f"{_shortened(repr(plain))} ({kind or f'an object of type {type(value).__name__}'})"
+    kind = kind or f"an object of type {type(value).__name__}"
+    try:
+        return f"{_shortened(repr(plain))} ({kind})"
+    except (ValueError, RecursionError):  # of an integer of thousands of digits, or of depth
+        return kind
 
 
 def _shortened(text: str) -> str:
@@ -157,13 +177,18 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Config
         error: What validation of the model raised.
         model: The outermost model, whose options and nested options are the valid names.
     """
+    num_unknown = 0
+    listed: set[str] = set()
     for found in error.errors(include_url=False):
         location = found["loc"]
         key = dotted(location)
         value = found["input"]
         match found["type"]:
             case "extra_forbidden":
-                message = _unknown(location, model)
+                num_unknown += 1
+                message = "is not an option"
+                if num_unknown <= _MOST_GUESSED:
+                    message += _meant(location, model, listed)
             case "missing":
                 missing = _model_at(location[:-1], model).model_fields[str(location[-1])]
                 message = f"is missing, and has no default. {missing.description}"
@@ -183,9 +208,14 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Config
 def _cure(kind: str, value: object) -> str:
     if kind in {"int_type", "float_type"} and isinstance(value, str) and _reads_as_number(value):
         return "; write the number without quotes"
-    if kind == "int_type" and isinstance(value, float) and value.is_integer():
+    if (
+        kind == "int_type"
+        and isinstance(value, float)
+        and abs(value) < 2**53
+        and value.is_integer()
+    ):
         return f"; write {int(value)}"
-    if kind == "bool_type" and str(value).lower() in _SPELLINGS_OF_BOOLEANS:
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in _SPELLINGS_OF_BOOLEANS:
         return "; only true and false, without quotes, are booleans in YAML 1.2"
     return ""
 
@@ -209,9 +239,17 @@ def _reads_as_number(text: str) -> bool:
         return False
 
 
-def _unknown(location: tuple[str | int, ...], model: type[BaseModel]) -> str:
-    """Say which option was meant: one of this name elsewhere, or one here of a similar name."""
+def _meant(location: tuple[str | int, ...], model: type[BaseModel], listed: set[str]) -> str:
+    """Say which option was meant: one of this name elsewhere, or one here of a similar name.
+
+    Args:
+        location: Where the unknown name stands.
+        model: The outermost model.
+        listed: Groups whose options have been listed already; takes this one.
+    """
     name = str(location[-1])
+    if name in CALLED_HERE:
+        return f": {CALLED_HERE[name]}"
     outer, dot, inner = name.partition(".")
     here = list(_model_at(location[:-1], model).model_fields)
     everywhere = list(option_paths(model))
@@ -220,9 +258,13 @@ def _unknown(location: tuple[str | int, ...], model: type[BaseModel]) -> str:
         guess = f"{outer}: {{{inner}: ...}}"
     elif guess is None and (similar := nearest(name, here)) is not None:
         guess = dotted([*location[:-1], similar])
-    if guess is None:
-        return f"is not an option; valid here are {', '.join(here)}"
-    return f"is not an option; did you mean {guess}?"
+    if guess is not None:
+        return f"; did you mean {guess}?"
+    group = dotted(location[:-1])
+    if group in listed:
+        return ""
+    listed.add(group)
+    return f"; valid here are {', '.join(here)}"
 
 
 def option_paths(model: type[BaseModel]) -> Iterator[str]:

@@ -13,19 +13,22 @@ from them (:mod:`prefetch._config_schema`). Importing pydantic takes a third of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prefetch._config_contradictions import contradictions
-from prefetch._config_faults import closest_key, faults_of, is_within
+from prefetch._config_faults import closest_key, faults_of, with_ancestors
 from prefetch._config_values import Device, MeanValue, OptionalPath, Scale, Sources, Threads, plain
 from prefetch._errors import ConfigError, ConfigFault
 
 logger = logging.getLogger("prefetch")
 
 _LARGEST_SEED = 2**64 - 1
+# More than there can be of anything, and few enough for every sum in 64 bits.
+_MOST = 2**53
 
 
 class _Options(BaseModel):
@@ -42,18 +45,26 @@ class SubsetConfig(_Options):
     """Which records of the databases, taken as one list in key order, are served."""
 
     start: int | None = Field(
-        default=None, ge=0, description="First record, counted from 0; null: the first of all."
+        default=None,
+        ge=0,
+        le=_MOST,
+        description="First record, counted from 0; null: the first of all.",
     )
     stop: int | None = Field(
-        default=None, ge=0, description="First record no longer served; null: up to the last."
+        default=None,
+        ge=0,
+        le=_MOST,
+        description="First record no longer served; null: up to the last.",
     )
 
 
 class ShardConfig(_Options):
     """Which share of every epoch this process serves."""
 
-    rank: int = Field(default=0, ge=0, description="Number of this process, from 0.")
-    world_size: int = Field(default=1, ge=1, description="How many processes share the epoch.")
+    rank: int = Field(default=0, ge=0, le=_MOST, description="Number of this process, from 0.")
+    world_size: int = Field(
+        default=1, ge=1, le=_MOST, description="How many processes share the epoch."
+    )
     policy: Literal["pad", "drop", "caffe"] = Field(
         default="pad",
         description=(
@@ -70,6 +81,7 @@ class TransformConfig(_Options):
     crop_size: int = Field(
         default=0,
         ge=0,
+        le=2**31 - 1,
         description=(
             "Height and width in pixels of the square cut from each image, at a random place in "
             "phase train and from the centre in phase test; 0: no crop."
@@ -195,7 +207,7 @@ class FeedConfig(_Options):
             "Caffe's generator; a Data layer 3 if it mirrors or crops at random, else 1."
         ),
     )
-    epochs: Annotated[int, Field(ge=1)] | None = Field(
+    epochs: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
         default=None, description="Epochs served in all; null: as many as are asked for."
     )
     shuffle: bool = Field(default=False, description="Another order of the records every epoch.")
@@ -218,8 +230,8 @@ class FeedConfig(_Options):
     labels: bool = Field(
         default=True,
         description=(
-            "Hand labels out; false, which a network's layer with one top stands for: batches "
-            "have none."
+            "Hand labels out; false: batches have none, as those of a network's Data layer with "
+            "a single top."
         ),
     )
     on_bad_record: Literal["raise", "skip", "quarantine"] = Field(
@@ -239,14 +251,16 @@ class FeedConfig(_Options):
     max_bad_records: int = Field(
         default=100,
         ge=0,
+        le=_MOST,
         description="With skip or quarantine: more bad records than this are an error.",
     )
     max_batches_held: int = Field(
         default=16,
         ge=1,
+        le=_MOST,
         description="Batches that the consumer may keep at once; one more is an error.",
     )
-    stall_warning_s: Annotated[float, Field(gt=0)] | None = Field(
+    stall_warning_s: Annotated[float, Field(gt=0, le=1_000_000_000)] | None = Field(
         default=30.0,
         description=(
             "Seconds that the loop waits for a batch before the log says, once, what every reader "
@@ -262,22 +276,24 @@ class FeedConfig(_Options):
     )
 
     def __init__(self, **options: Any) -> None:
-        given: dict[str, Any] = {name: plain(value) for name, value in options.items()}
+        given: dict[str, Any] = plain(options)
         faults: list[ConfigFault] = []
         try:
             super().__init__(**given)
         except ValidationError as error:
             faults.extend(faults_of(error, type(self)))
             # Never to be seen: only to find what the sound options contradict among themselves.
-            super().__init__(**_without(faults, given))
+            super().__init__(**_without({fault.key for fault in faults}, given))
         keys = list(_keys(given))
+        at_fault = {name for fault in faults for name in with_ancestors(fault.key)}
         for found in contradictions(self):
             # With an option at fault, what contradicts it is unknown until it is put right.
-            if not any(is_within(fault.key, key) for fault in faults for key in found.keys):
+            if at_fault.isdisjoint(found.keys):
                 blamed = next((key for key in found.keys if key in keys), found.keys[0])
                 faults.append(ConfigFault(blamed, found.message))
         if faults:
-            faults.sort(key=lambda fault: _rank(fault.key, keys))
+            ranks = {key: rank for rank, key in enumerate(keys)}
+            faults.sort(key=lambda fault: _rank(fault.key, ranks))
             raise ConfigError("FeedConfig", tuple(faults))
         if self.max_batches_held == 1:
             logger.warning(
@@ -300,20 +316,21 @@ def _keys(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
             yield from _keys(value, f"{group}{name}.")
 
 
-def _rank(key: str, keys: Sequence[str]) -> int:
-    closest = closest_key(key, keys)
-    return len(keys) if closest is None else keys.index(closest)
+def _rank(key: str, ranks: Mapping[str, int]) -> int:
+    closest = closest_key(key, ranks)
+    return len(ranks) if closest is None else ranks[closest]
 
 
 def _without(
-    faults: Sequence[ConfigFault], options: Mapping[str, Any], group: str = ""
+    refused: AbstractSet[str], options: Mapping[str, Any], group: str = ""
 ) -> dict[str, Any]:
     """Return the options that no fault names, with a stand-in for a source that one does."""
     sound: dict[str, Any] = {} if group else {"source": "."}
+    touched = refused | {name for key in refused for name in with_ancestors(key)}
     for name, value in options.items():
         key = f"{group}{name}"
-        if isinstance(value, Mapping) and all(fault.key != key for fault in faults):
-            sound[name] = _without(faults, value, f"{key}.")
-        elif not any(is_within(fault.key, key) for fault in faults):
+        if isinstance(value, Mapping) and key not in refused:
+            sound[name] = _without(refused, value, f"{key}.")
+        elif key not in touched:
             sound[name] = value
     return sound

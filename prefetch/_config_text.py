@@ -69,7 +69,7 @@ def _spelled(value: Any, folder: Path | None) -> str:
         return f"[{', '.join(_spelled(item, folder) for item in value)}]"
     if isinstance(value, Path):
         path = str(value) if folder is None else os.path.relpath(value, folder)
-        return json.dumps(path, ensure_ascii=False)
+        return _quoted(path)
     if isinstance(value, float):
         return _number(value)
     if value is None or isinstance(value, bool | int):
@@ -77,6 +77,14 @@ def _spelled(value: Any, folder: Path | None) -> str:
     if isinstance(value, str):
         return value  # one of the words that an option takes
     raise TypeError(f"expected what YAML can spell, found {value!r}")
+
+
+def _quoted(text: str) -> str:
+    """Return a text in quotes; what YAML does not take as it is, and a terminal obeys, escaped."""
+    return "".join(
+        char if char.isprintable() else f"\\U{ord(char):08x}"
+        for char in json.dumps(text, ensure_ascii=False)
+    )
 
 
 def _number(value: float) -> str:

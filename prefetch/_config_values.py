@@ -18,31 +18,58 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
 
 from prefetch._config_faults import expected_one_of, shown
+from prefetch._errors import ConfigError, ConfigFault
+from prefetch._path_hints import URL
+
+MOST_DEPTH = 20
+"""How deep options may be nested; two levels are in use."""
 
 _DEVICES = ("auto", "cpu", "simulated", "cuda")
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-def plain(value: Any) -> Any:
-    """Return the value with models as mappings, lists as tuples and NumPy's numbers as Python's."""
+def plain(value: Any, *, depth: int = 0) -> Any:
+    """Return the value with models as mappings, lists as tuples and NumPy's numbers as Python's.
+
+    Raises:
+        ConfigError: It is nested deeper than any option is, or holds itself.
+    """
+    if depth > MOST_DEPTH:
+        fault = ConfigFault("", f"nested more than {MOST_DEPTH} deep")
+        raise ConfigError("configuration", (fault,))
     if isinstance(value, BaseModel):
         value = dict(value)
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): plain(inner) for name, inner in value.items()}
+        return {_name(name): plain(inner, depth=depth + 1) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(plain(inner) for inner in value)
+        return tuple(plain(inner, depth=depth + 1) for inner in value)
     return value
 
 
+def _name(name: object) -> str:
+    """Return the name of an option; pydantic takes none with half a character (a surrogate)."""
+    return str(name).encode("utf-8", "backslashreplace").decode()
+
+
+def expanded(path: str) -> str:
+    """Return a path with a leading ``~`` replaced by the user's home; ``$`` is a letter like any.
+
+    Example:
+        >>> expanded("~root/x"), expanded("$HOME/x")
+        ('~root/x', '$HOME/x')
+    """
+    return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path  # noqa: PTH111
+
+
 def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
-    """Return a path made absolute against an absolute folder.
+    """Return a path, its leading ``~`` replaced, made absolute against an absolute folder.
 
     Leading ``..`` are taken off against the folder, which is why it must hold no symbolic link;
     any later ones stay, for what they mean depends on links inside the path.
     """
-    parts = Path(path).parts
+    parts = Path(expanded(os.fspath(path))).parts
     while parts[:1] == ("..",):
         folder, parts = folder.parent, parts[1:]
     return folder.joinpath(*parts)
@@ -55,6 +82,8 @@ def _path(value: object) -> Path:
             raise ValueError(f"no path holds a NUL character, found {shown(name)}")
         if isinstance(name, str) and not _is_encodable(name):
             raise ValueError(f"no path holds half a character (a surrogate), found {name!a}")
+        if isinstance(name, str) and URL.match(name):
+            raise ValueError(f"expected a local path, found the URL {name[:80]!r}; copy it here")
         if isinstance(name, str) and name:
             return absolute(name, Path.cwd())
     cure = "; give it as text, as os.fsdecode does" if isinstance(value, bytes) else ""

@@ -13,6 +13,7 @@ from prefetch._errors import CorruptDatabaseError, FeedClosedError, SourceError
 from prefetch._index import RecordIndex
 from prefetch._leaf_walk import LeafWalk
 from prefetch._mapping import Mapping
+from prefetch._shown import shown_path
 from prefetch._unmapped import Unmapped
 from prefetch._whereabouts import locating
 
@@ -69,7 +70,7 @@ class Database:
             if self._index is None:
                 logger.info(
                     "%s: indexing %d records in %d pages",
-                    self.path,
+                    shown_path(self.path),
                     self.num_records,
                     self.snapshot.meta.leaf_pages,
                 )
@@ -84,7 +85,7 @@ class Database:
                     raise
                 logger.info(
                     "%s: the index took %.3f s and takes %d bytes",
-                    self.path,
+                    shown_path(self.path),
                     time.perf_counter() - begin,
                     self._index.nbytes,
                 )
@@ -144,7 +145,9 @@ class Database:
             except OSError as error:  # no address space is left, most likely
                 if isinstance(error, SourceError):
                     raise
-                logger.info("%s: not mapped, but read piece by piece: %s", self.path, str(error))
+                logger.info(
+                    "%s: not mapped, but read piece by piece: %s", shown_path(self.path), str(error)
+                )
         self._found_by = finder
         return finder
 

@@ -24,6 +24,7 @@ from prefetch._errors import (
     SourceError,
     UnsupportedSourceError,
 )
+from prefetch._path_hints import hint, images_hint, kind_of
 from prefetch._refusals import told
 
 _PAGE_HEADER_BYTES: Final = 16
@@ -274,7 +275,9 @@ def _data_path(path: str) -> str:
         mode = os.stat(path).st_mode  # noqa: PTH116 - paths are plain strings here
         names = sorted(os.listdir(path)) if stat.S_ISDIR(mode) else None  # noqa: PTH208 - as above
     except (FileNotFoundError, NotADirectoryError):
-        raise DatabaseNotFoundError(path, f"there is nothing here; {_nearest(path)}") from None
+        raise DatabaseNotFoundError(
+            path, f"there is nothing here; {_nearest(path)}{hint(path)}"
+        ) from None
     except OSError as error:
         raise SourceError(path, f"cannot be read: {told(error)}") from error
     if names is not None:
@@ -295,9 +298,8 @@ def _data_path_in(folder: str, names: list[str]) -> str:
     if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names):
         raise UnsupportedSourceError(folder, f"is a LevelDB, which is not read here; {_CONVERT}")
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    raise DatabaseNotFoundError(
-        folder, f"the folder has no data.mdb; it holds {shown or 'nothing'}"
-    )
+    found = f"the folder has no data.mdb; it holds {shown or 'nothing'}"
+    raise DatabaseNotFoundError(folder, f"{found}{images_hint(folder, names)}")
 
 
 def _nearest(path: str) -> str:
@@ -327,5 +329,8 @@ def _recognise(path: str, head: bytes) -> None:
     elif _MAGIC[::-1] in (head[12:16], head[16:20]):
         reason = f"was written by a big-endian machine, whose pages differ; {_CONVERT} on this one"
     else:
+        kind = kind_of(head)
         reason = f"is no LMDB database: the file begins with the bytes {head[:8].hex(' ')}"
+        if kind is not None:
+            reason = f"is no LMDB database, but {kind}"
     raise UnsupportedSourceError(path, reason)

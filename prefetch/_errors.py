@@ -39,11 +39,25 @@ from dataclasses import dataclass
 from memory._thread_start import ALLOW_MORE
 from prefetch._counted import counted
 from prefetch._refusals import cure_in
-from prefetch._shown import shown_key, shown_path
+from prefetch._shown import (
+    shown_fault,
+    shown_message,
+    shown_option,
+    shown_path,
+    shown_short_key,
+)
+
+_MOST_LISTED = 20
 
 
 class PrefetchError(Exception):
-    """Root of everything that this package raises on purpose."""
+    """Root of everything that this package raises on purpose.
+
+    The text is safe to print: of what it names, such as files and keys, nothing steers a terminal.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(*([shown_message(message)] if message else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +76,15 @@ class ConfigFault:
 
     def __str__(self) -> str:
         where = f"line {self.line}: " if self.line is not None else ""
-        name = f"{self.key}: " if self.key else ""
-        return f"{where}{name}{self.message}"
+        name = f"{shown_option(self.key)}: " if self.key else ""
+        return f"{where}{name}{shown_fault(self.message)}"
+
+
+def _listed(lines: tuple[object, ...]) -> str:
+    """Return lines of an error, of which a hostile file may have any number."""
+    more = len(lines) - _MOST_LISTED
+    rest = [f"and {more} more"] if more > 0 else []
+    return "".join(f"\n  {line}" for line in [*lines[:_MOST_LISTED], *rest])
 
 
 class ConfigError(PrefetchError, ValueError):
@@ -78,8 +99,7 @@ class ConfigError(PrefetchError, ValueError):
         self.origin = origin
         self.faults = faults
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        lines = "".join(f"\n  {fault}" for fault in faults)
-        super().__init__(f"{shown_path(origin)}: {count} in the configuration{lines}")
+        super().__init__(f"{shown_path(origin)}: {count} in the configuration{_listed(faults)}")
 
 
 class ConfigNotFoundError(ConfigError, FileNotFoundError):
@@ -177,8 +197,7 @@ class StateError(PrefetchError, ValueError):
 
     def __init__(self, differences: tuple[str, ...]) -> None:
         self.differences = differences
-        lines = "".join(f"\n  {difference}" for difference in differences)
-        super().__init__(f"the saved state does not belong to this feed:{lines}")
+        super().__init__(f"the saved state does not belong to this feed:{_listed(differences)}")
 
 
 class RecordError(PrefetchError, ValueError):
@@ -209,10 +228,11 @@ class RecordError(PrefetchError, ValueError):
         self.batch = batch
         self.stage = stage
         self.reason = reason
-        named = "unknown" if key is None else f"'{shown_key(key)}'"
+        named = "unknown" if key is None else f"'{shown_short_key(key)}'"
         in_batch = "" if batch is None else f", batch {batch}"
         super().__init__(
-            f"{database}: record {record}, key {named}{in_batch}, stage {stage}: {reason}"
+            f"{shown_path(database)}: record {record}, key {named}{in_batch}, stage {stage}: "
+            f"{reason}"
         )
 
 
@@ -334,8 +354,8 @@ class OutOfMemoryError(PrefetchError, MemoryError):
         in_batch = "" if batch is None else f"epoch {epoch}, batch {batch}, "
         said = f" ({reason})" if reason else ""
         super().__init__(
-            f"{database}: {in_batch}stage {stage}: the process has no memory left{said}; lower "
-            f"batch_size, prefetch or threads, or allow it more (ulimit -v)"
+            f"{shown_path(database)}: {in_batch}stage {stage}: the process has no memory left"
+            f"{said}; lower batch_size, prefetch or threads, or allow it more (ulimit -v)"
         )
 
 
@@ -382,8 +402,8 @@ class EpochsExhaustedError(PrefetchError, RuntimeError):
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
         super().__init__(
-            f"of {counted(epochs, 'configured epoch')} none is left to be served; "
-            f"raise epochs, or leave it null for as many as are asked for"
+            f"all epochs that the configuration asks for have been served (epochs: {epochs}); "
+            f"raise epochs, or leave it out for as many as the loop asks for"
         )
 
 

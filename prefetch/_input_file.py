@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SILENCE_S: Final = 60.0
 """A pipe from which nothing comes for so many seconds is given up."""
 
+LARGEST_TEXT_BYTES: Final = 1 << 26
+"""More than this is no network that somebody has written, nor any other text."""
+
 _CHUNK_BYTES: Final = 1 << 20
 _KINDS: Final = (
     (stat.S_ISFIFO, "a pipe (FIFO)"),
@@ -67,49 +70,62 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 - paths may be plain strings
 
 
-def read_regular(path: str | os.PathLike[str]) -> bytes:
+def read_regular(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> bytes:
     """Return the bytes of a regular file.
 
     Raises:
-        OSError: It is none, or cannot be read.
+        OSError: It is none, it cannot be read, or has more bytes than that.
         ValueError: No path can be like this.
     """
     with open_regular(path) as file:
-        return file.read()
+        content = file.read(-1 if most_bytes is None else most_bytes + 1)
+    _require_size(len(content), most_bytes, path)
+    return content
 
 
-def read_file_or_pipe(path: Path) -> bytes:
+def read_file_or_pipe(path: Path, *, most_bytes: int | None = None) -> bytes:
     """Return the bytes of a regular file, or all that comes through a pipe; blocks for it.
 
     Raises:
-        OSError: It is neither, it cannot be read, or nothing comes for `SILENCE_S` seconds.
+        OSError: It is neither, it cannot be read, it has more bytes than that, or nothing comes
+            for `SILENCE_S` seconds.
         ValueError: No path can be like this.
     """
     mode = path.stat().st_mode
     if not stat.S_ISFIFO(mode):
-        return read_regular(path)
+        return read_regular(path, most_bytes=most_bytes)
     with io.FileIO(path, opener=_open_without_waiting) as pipe:
         if not stat.S_ISFIFO(os.fstat(pipe.fileno()).st_mode):
             raise OSError(errno.EAGAIN, "was exchanged while it was opened", os.fspath(path))
-        return b"".join(_chunks(pipe.fileno(), path))
+        return b"".join(_chunks(pipe.fileno(), path, most_bytes))
 
 
-def read_text(path: Path, *, encoding: str, errors: str = "strict") -> str:
+def read_text(
+    path: Path, *, encoding: str, errors: str = "strict", most_bytes: int = LARGEST_TEXT_BYTES
+) -> str:
     """Return the text of a file or a pipe, its line ends all alike.
 
     Raises:
-        OSError: As `read_file_or_pipe`.
+        OSError: As `read_file_or_pipe`; or it has more bytes than that.
         ValueError: As `read_file_or_pipe`; or it is no text of the encoding.
     """
-    content = io.BytesIO(read_file_or_pipe(path))
+    content = io.BytesIO(read_file_or_pipe(path, most_bytes=most_bytes))
     with io.TextIOWrapper(content, encoding=encoding, errors=errors) as text:
         return text.read()
 
 
-def _chunks(descriptor: int, path: Path) -> list[bytes]:
+def _require_size(num_bytes: int, most_bytes: int | None, path: str | os.PathLike[str]) -> None:
+    if most_bytes is not None and num_bytes > most_bytes:
+        raise OSError(
+            errno.EFBIG, f"has more than {most_bytes} bytes: is it the right file?", os.fspath(path)
+        )
+
+
+def _chunks(descriptor: int, path: Path, most_bytes: int | None) -> list[bytes]:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     chunks: list[bytes] = []
+    num_bytes = 0
     while True:
         if not poll.poll(SILENCE_S * 1000):
             raise OSError(
@@ -121,6 +137,8 @@ def _chunks(descriptor: int, path: Path) -> list[bytes]:
         if not chunk:
             return chunks
         chunks.append(chunk)
+        num_bytes += len(chunk)
+        _require_size(num_bytes, most_bytes, path)
 
 
 def _require_regular(path: str | os.PathLike[str], mode: int) -> None:

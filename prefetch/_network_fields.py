@@ -104,6 +104,7 @@ _BLOCKS: Final = {
 LAYERS: Final = {"layer": LAYER_FIELDS, "layers": OLD_LAYER_FIELDS}
 """The fields of a layer, by what the field that holds it is called."""
 
+_MOST_SLIPS: Final = 2
 _NETWORKS: Final = frozenset({"net_param", "test_net_param", "train_net_param"})
 _KINDS: Final = {
     **dict.fromkeys(_RULES, "a rule"),
@@ -187,11 +188,18 @@ def meant(name: str, known: Iterable[str]) -> str | None:
     """
     choices = sorted(known)
     word = name.lower()
-    slips = {choice: _num_slips(word, choice.lower()) for choice in choices}
-    closest = min(choices, key=slips.__getitem__)
-    stem = closest.removesuffix("_param")
-    if slips[closest] <= max(1, min(2, len(stem) // 4)):
-        return closest
+    # Most pairs differ too much at a glance, and a file may hold any number of names of any length.
+    slips = {
+        choice: _num_slips(word, choice.lower())
+        for choice in choices
+        if abs(len(choice) - len(word)) <= _MOST_SLIPS
+        and len({*word}.difference(choice.lower())) <= _MOST_SLIPS
+    }
+    if slips:
+        closest = min(slips, key=slips.__getitem__)
+        stem = closest.removesuffix("_param")
+        if slips[closest] <= max(1, min(_MOST_SLIPS, len(stem) // 4)):
+            return closest
     return next((choice for choice in choices if choice.startswith(f"{word}_")), None)
 
 

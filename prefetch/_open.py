@@ -52,7 +52,7 @@ _LEAST_BYTES_FOR_TWO = 4 << 20
 
 
 def open(  # noqa: A001 - reads as prefetch.open
-    config: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig,
+    config: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig | None = None,
     **overrides: Any,
 ) -> Feed:
     """Open a feed from a configuration.
@@ -62,7 +62,8 @@ def open(  # noqa: A001 - reads as prefetch.open
 
     Args:
         config: Path of a YAML file (paths in it are relative to that file), a mapping with the
-            same options (relative to the working directory), or a `FeedConfig`.
+            same options (relative to the working directory), or a `FeedConfig`. ``~`` stands for
+            the user's home in all of them. None is refused, with an example.
         **overrides: Options that replace the configuration's; mappings merge key by key. ``device``
             may be an open `memory.Device`, ``source`` an open ``lmdb.Environment``.
 

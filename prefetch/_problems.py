@@ -166,7 +166,7 @@ def _labels(labels: Mapping[int, int], in_order: npt.NDArray[np.int64]) -> Itera
         yield Problem(
             "warning",
             "negative_labels",
-            "labels are negative, which no loss over classes takes",
+            "labels are negative; a loss over classes takes 0 and more",
             negative,
         )
     if len(labels) == 1 and sum(labels.values()) > 1:
@@ -215,8 +215,8 @@ def _unused(file_bytes: int, used_bytes: int) -> Iterator[Problem]:
         yield Problem(
             "note",
             "unused_pages",
-            f"{spare} of the file's {file_bytes} bytes hold nothing; a compacted copy has none of "
-            "them: python -m lmdb copy -c",
+            f"{spare} of the file's {file_bytes} bytes are unused; a compacted copy is smaller: "
+            "python -m lmdb copy -c -e DB NEW",
         )
 
 

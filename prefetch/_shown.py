@@ -13,6 +13,7 @@ from typing import Final
 # Linux opens nothing of more.
 _LONGEST_PATH: Final = 4096
 _LONGEST_SHOWN: Final = 80
+_LONGEST_MESSAGE: Final = 2000
 
 
 def shown_key(key: bytes) -> str:
@@ -30,11 +31,30 @@ def shown_name(name: str | os.PathLike[str]) -> str:
     return shown_key(os.fsencode(name))
 
 
+def shown_short_key(key: bytes) -> str:
+    """Return a key as it stands in an error: of a long one, how it begins and ends."""
+    if len(key) <= _LONGEST_SHOWN:
+        return shown_key(key)
+    return f"{shown_key(key[:50])}...{shown_key(key[-20:])} ({len(key)} bytes)"
+
+
 def shown_path(path: str) -> str:
     """Return a path as it stands in an error; of one too long for any file, how it begins."""
-    if len(path) <= _LONGEST_PATH:
-        return path
-    return f"{path[:_LONGEST_SHOWN]}... ({len(path)} characters)"
+    return shown_line(path if len(path) <= _LONGEST_PATH else _begun(path, _LONGEST_SHOWN))
+
+
+def shown_option(name: str) -> str:
+    """Return the name of an option as it stands in an error, whatever a file calls one."""
+    return shown_line(_begun(name, _LONGEST_SHOWN))
+
+
+def shown_fault(message: str) -> str:
+    """Return what is wrong with one option; what a file quotes in it may have any length."""
+    return shown_message(_begun(message, _LONGEST_MESSAGE))
+
+
+def _begun(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def shown_message(message: str) -> str:
@@ -48,6 +68,8 @@ def shown_line(text: str) -> str:
 
 
 def _text(line: str) -> str:
+    if line.isprintable():
+        return line
     try:
         return line.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # a surrogate that stands for no byte, as from YAML's escapes
@@ -55,6 +77,8 @@ def _text(line: str) -> str:
 
 
 def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

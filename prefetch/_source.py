@@ -22,6 +22,7 @@ from prefetch._database import Database
 from prefetch._errors import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
 from prefetch._records import RecordReader, Records, Walker
 from prefetch._sequence import RecordSequence
+from prefetch._shown import shown_path
 from prefetch._snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class RecordSource:
 
     def __repr__(self) -> str:
         state = "closed, " if self._closed else ""
-        paths = ", ".join(database.path for database in self._databases)
+        paths = ", ".join(shown_path(database.path) for database in self._databases)
         return f"<RecordSource of {self.num_records} records, {state}in {paths}>"
 
     def __del__(self) -> None:
@@ -201,7 +202,11 @@ def _part(databases: Sequence[Database], subset: tuple[int | None, int | None]) 
     stop = total if subset[1] is None else subset[1]
     path = databases[0].path
     faults = [
-        ConfigFault(f"subset.{name}", f"must be 0 to {total}, the records there are; is {value}")
+        ConfigFault(
+            f"subset.{name}",
+            f"expected a number from 0 to {total}, which is how many records there are; "
+            f"found {value}",
+        )
         for name, value in (("start", start), ("stop", stop))
         if not 0 <= value <= total
     ]

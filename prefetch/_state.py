@@ -32,6 +32,7 @@ FORMAT = 1
 _ENTRIES = frozenset(
     {"format", "dataset", "config", "world_size", "epoch", "served", "seed", "rng"}
 )
+_MOST_NAMED = 20
 # Far more epochs or ranks than there will be, and few enough for every sum in 64 bits.
 _MOST = 2**53
 
@@ -134,7 +135,11 @@ class Identity:
         if set(state) != _ENTRIES:
             lacking = sorted(_ENTRIES - set(state))
             more = sorted(shown(name) for name in set(state) - _ENTRIES)
-            yield f"it was cut, or something was added: it lacks {lacking}, and has besides {more}"
+            rest = f" and {len(more) - _MOST_NAMED} more" if len(more) > _MOST_NAMED else ""
+            yield (
+                f"it was cut, or something was added: it lacks {lacking}, and has besides "
+                f"{more[:_MOST_NAMED]}{rest}"
+            )
             return
         bad = list(self._damaged(state))
         if bad:

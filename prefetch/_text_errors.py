@@ -50,6 +50,8 @@ def in_words(found: str, text: str) -> str:
         if match[1]:
             return f"expected text in quotes, found {match[1]}"
         return "expected text in quotes, found the end of the file: was it cut off?"
+    if "integer string conversion" in message:  # Python's own limit, on hexadecimal numbers too
+        message = "expected an integer, found one of thousands of digits"
     return message[:1].lower() + message[1:].rstrip(".")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from memory import SyncedMemoryError
 from prefetch._errors import OutOfMemoryError, PrefetchError, SourceError
 from prefetch._refusals import told_limit
+from prefetch._shown import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ def located(
             refused.__cause__ = error
             return refused
         in_batch = "" if batch is None else f"epoch {epoch}, batch {batch}, "
-        error.add_note(f"{database}: {in_batch}stage {stage}")
+        error.add_note(f"{shown_path(database)}: {in_batch}stage {stage}")
     except MemoryError:  # not even for that; the error as it is says more than this one
         pass
     return error

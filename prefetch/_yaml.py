@@ -8,6 +8,7 @@ one, so that every such fault of a file is reported, not the first alone.
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.nodes import ScalarNode
 
 from prefetch._config_faults import dotted
+from prefetch._config_values import MOST_DEPTH
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._input_file import read_text
 
@@ -35,7 +37,30 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-_MAX_DEPTH = 20
+# ruamel.yaml reads 100 kB a second, and a list of two thousand databases is shorter.
+_MOST_BYTES = 1 << 18
+_LONGEST_NAME = 1024  # as YAML itself has it of a name on one line with its value
+_UNREADABLE_CHARACTER = re.compile(
+    r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+_WIDE_MARKS = (
+    (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+# What to do about it, by what ruamel.yaml says.
+_CURES = {
+    "could not find expected ':'": (
+        "write a colon and a space after each name, as in batch_size: 64"
+    ),
+    "mapping values are not allowed here": (
+        "put text that holds a colon and a space in quotes, and begin options of one group in the "
+        "same column"
+    ),
+    "found character '\\t' that cannot start any token": "indent with spaces",
+    "found unexpected end of stream": "a quote or bracket is not closed",
+}
 _BASES = {"0x": 16, "0o": 8, "0b": 2}
 
 
@@ -63,20 +88,57 @@ def read_yaml(path: Path) -> YamlDocument:
     """
     try:
         # Closed here and not by a finalizer, which would swallow Ctrl-C.
-        with closing(_Reader(read_text(path, encoding="utf-8"))) as reader:
-            return reader.document()
+        text = read_text(path, encoding="utf-8", most_bytes=_MOST_BYTES)
+        if found := _UNREADABLE_CHARACTER.search(text.removeprefix("\ufeff")):
+            line, message = _unreadable_character(text, found)
+        else:
+            with closing(_Reader(text)) as reader:
+                return reader.document()
     except _UnreadableError as error:
         line, message = error.line, str(error)
     except UnicodeDecodeError as error:
-        line, message = None, f"expected UTF-8 text, found byte {error.object[error.start]:#04x}"
+        line, message = None, _not_utf8(error)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = None if mark is None else mark.line + 1
-        column = "" if mark is None else f"column {mark.column + 1}: "
-        message = column + ", ".join(part for part in (error.context, error.problem) if part)
+        line, message = _in_words(error)
     except YAMLError as error:
         line, message = None, " ".join(str(error).split())
     raise ConfigError(str(path), (ConfigFault("", message, line),))
+
+
+def _unreadable_character(text: str, found: re.Match[str]) -> tuple[int | None, str]:
+    if found[0] == "\0" and 3 * text.count("\0") >= len(text):
+        return None, _wide("UTF-16" if 2 * text.count("\0") <= len(text) else "UTF-32")
+    line = text.count("\n", 0, found.start()) + 1
+    name = {"\0": "NUL", "\x1a": "Ctrl-Z"}.get(found[0], f"U+{ord(found[0]):04X}")
+    return line, f"found the unacceptable character {name}, which no YAML file may hold; remove it"
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    content = bytes(error.object)
+    encoding = next((name for mark, name in _WIDE_MARKS if content.startswith(mark)), None)
+    if encoding is not None:
+        return _wide(encoding)
+    line = content.count(b"\n", 0, error.start) + 1
+    return f"expected UTF-8 text, found byte {content[error.start]:#04x} in line {line}"
+
+
+def _wide(encoding: str) -> str:
+    return (
+        f"the file is {encoding}, and UTF-8 is read here; write it anew: "
+        f"iconv -f {encoding} -t UTF-8 OLD > NEW"
+    )
+
+
+def _in_words(error: MarkedYAMLError) -> tuple[int | None, str]:
+    """Return the line and the message of an error of ruamel.yaml's."""
+    mark = error.problem_mark or error.context_mark
+    if error.context == "while scanning a simple key":
+        mark = error.context_mark  # the other one is where the next line begins
+    line = None if mark is None else mark.line + 1
+    column = "" if mark is None else f"column {mark.column + 1}: "
+    message = column + ", ".join(part for part in (error.context, error.problem) if part)
+    cure = _CURES.get(error.problem or "")
+    return line, message if cure is None else f"{message}; {cure}"
 
 
 class _UnreadableError(Exception):
@@ -120,7 +182,11 @@ class _Reader:
             root = next(self._events)
             values = self._value(root, ())
             if not isinstance(values, dict | _Refused) and values is not None:
-                raise _UnreadableError("expected a mapping of options, as in batch_size: 64", root)
+                raise _UnreadableError(
+                    "expected a mapping of options, as in batch_size: 64 (with a space after the "
+                    "colon)",
+                    root,
+                )
             next(self._events)  # the end of the document
             event = next(self._events)
         if not isinstance(event, StreamEndEvent):
@@ -129,8 +195,8 @@ class _Reader:
         return YamlDocument(options, self._lines, tuple(self._faults))
 
     def _value(self, event: Event, path: tuple[str | int, ...]) -> Any:
-        if len(path) > _MAX_DEPTH:
-            raise _UnreadableError(f"nested more than {_MAX_DEPTH} deep", event)
+        if len(path) > MOST_DEPTH:
+            raise _UnreadableError(f"nested more than {MOST_DEPTH} deep", event)
         if isinstance(event, AliasEvent):
             self._refuse(
                 path, event, f"the alias *{event.anchor} is not followed; repeat the value"
@@ -156,6 +222,10 @@ class _Reader:
             if not isinstance(event, ScalarEvent):
                 raise _UnreadableError("expected the name of an option", event)
             name = str(event.value)
+            if len(name) > _LONGEST_NAME:
+                raise _UnreadableError(
+                    f"the name of an option cannot have {len(name)} characters", event
+                )
             inner = (*path, name)
             key = dotted(inner)
             first = self._lines.get(key)

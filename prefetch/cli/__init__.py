@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What stands behind the command's name; None: the process's own arguments.
 
     Returns:
-        The exit status: 0 done; 1 an error, which was printed; 2 a wrong use of the command; 130
+        The exit status: 0 done; 1 an error, which was printed; 2 the arguments are wrong; 130
         interrupted by Ctrl-C (while the commands are imported, it ends the process itself); 141 the
-        reader of the output has left.
+        output goes into a pipe that was closed before all of it was written.
     """
     try:
         begun = arguments is None and _starting.begin()

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from memory import SyncedMemoryError
 from prefetch._errors import PrefetchError
+from prefetch._shown import shown_path
 from prefetch.cli._bench import bench
 from prefetch.cli._check import check
 from prefetch.cli._convert import convert
@@ -23,7 +24,7 @@ from prefetch.cli._schema import schema
 from prefetch.cli._show import show
 from prefetch.cli._streams import OutputLostError, standard_streams, tell
 from prefetch.cli._terminal import listening
-from prefetch.cli._usage import reword
+from prefetch.cli._usage import Command, UsageError, reword
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             tell("interrupted", "nothing more was done")
             raise typer.Exit(_INTERRUPTED) from None
-        except typer.BadParameter as error:
+        except UsageError as error:
             reword(error)
             raise
         except OutputLostError:
@@ -73,7 +74,7 @@ def _in_words(error: Exception) -> str:
         if error.filename is None:
             return error.strerror
         path = os.path.abspath(os.fsdecode(error.filename))  # noqa: PTH100 - it may be of bytes
-        return f"{path}: {error.strerror}"
+        return f"{shown_path(path)}: {error.strerror}"
     words = str(error)
     if isinstance(error, MemoryError) and not isinstance(error, PrefetchError):
         words = f"there is not enough memory {error}".rstrip()
@@ -100,8 +101,8 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callbacks ta
 
 @app.callback(
     epilog="ringfeed COMMAND --help shows each command with examples. Exit status: 0 done; 1 an "
-    "error, which stands on the standard error; 2 a wrong use of the command; 130 interrupted; "
-    "141 where the reader of the output has left."
+    "error, which is printed to the standard error; 2 the arguments are wrong; 130 interrupted by "
+    "Ctrl-C; 141 the output goes into a pipe that was closed before all of it was written."
 )
 def _ringfeed(
     *,
@@ -127,6 +128,7 @@ def _examples(*lines: str) -> str:
 
 
 app.command(
+    cls=Command,
     short_help="Images into a database: from a list, folders, arrays, MNIST's or CIFAR's files.",
     epilog=_examples(
         "convert photos photos.txt photos_lmdb --resize-width 64 --resize-height 64 --shuffle",
@@ -136,6 +138,7 @@ app.command(
     ),
 )(convert)
 app.command(
+    cls=Command,
     short_help="The mean image of a database, as Caffe's compute_image_mean makes it.",
     epilog=_examples(
         "mean data/digits_lmdb mean.binaryproto",
@@ -143,6 +146,7 @@ app.command(
     ),
 )(mean)
 app.command(
+    cls=Command,
     short_help="What is in a database, and what is wrong with it.",
     epilog=_examples(
         "inspect data/digits_lmdb",
@@ -151,6 +155,7 @@ app.command(
     ),
 )(inspect)
 app.command(
+    cls=Command,
     short_help="Draw the batches that a network will see.",
     epilog=_examples(
         "show configs/digits.yaml batches.png",
@@ -159,6 +164,7 @@ app.command(
     ),
 )(show)
 app.command(
+    cls=Command,
     short_help="Whether a configuration works, and what it comes to.",
     epilog=_examples(
         "check configs/digits.yaml",
@@ -166,11 +172,13 @@ app.command(
     ),
 )(check)
 app.command(
+    cls=Command,
     short_help="The JSON schema of configuration files, for editors.",
     epilog=_examples("schema > schema.json"),
 )(schema)
 app.command(
     "from-prototxt",
+    cls=Command,
     short_help="A network's Data layer as a YAML file.",
     epilog=_examples(
         "from-prototxt lenet.prototxt",
@@ -179,6 +187,7 @@ app.command(
     ),
 )(from_prototxt)
 app.command(
+    cls=Command,
     short_help="How fast a configuration is on this machine.",
     epilog=_examples(
         "bench configs/digits.yaml",

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from prefetch._shown import shown_line
 from prefetch.cli._opening import (
     OPTION_NAMES,
     LayerOption,
@@ -83,8 +84,8 @@ def from_prototxt(
         notes["draws_before"] = "by the layers before it, from the same generator"
     unlike = "" if found.unlike is None else f"{_commented(f'But {found.unlike}.')}\n"
     text = (
-        f"# What layer {found.name!r} of {network.name} serves in phase {of_phase}, as Caffe does: "
-        "an endless\n# stream, Caffe's random numbers and shards. Made by ringfeed "
+        f"# What layer {found.name!r} of {shown_line(network.name)} serves in phase {of_phase}, as "
+        "Caffe does: an endless\n# stream, Caffe's random numbers and shards. Made by ringfeed "
         "from-prototxt.\n"
         + unlike
         + config_text(found.config, folder=None if output is None else output.parent, notes=notes)
@@ -93,7 +94,7 @@ def from_prototxt(
         sys.stdout.write(text)
         return
     write_whole(output, text.encode())
-    sys.stdout.write(f"{output}: written\n")
+    sys.stdout.write(f"{shown_line(str(output))}: written\n")
 
 
 def _commented(text: str) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from prefetch._path_hints import hint
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,7 +21,7 @@ _NETWORK_SUFFIXES = frozenset({".prototxt", ".pbtxt"})
 
 
 def check_there(path: Path) -> Path:
-    """Refuse a file to read that is not there, as a wrong use.
+    """Refuse a file to read that is not there, as a wrong argument.
 
     Raises:
         BadParameter: It is not there.
@@ -29,7 +31,8 @@ def check_there(path: Path) -> Path:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise typer.BadParameter(f"there is no file {path.absolute()}") from None
+        there = path.absolute()
+        raise typer.BadParameter(f"there is no file {there}{hint(str(there))}") from None
     return path
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from prefetch._counted import counted
-from prefetch._shown import shown_key
+from prefetch._shown import shown_key, shown_line
 from prefetch.cli._opening import (
     ConfigArgument,
     JsonOption,
@@ -95,7 +95,7 @@ def show(
     else:
         records = counted(sum(len(view.keys) for view in views), "record")
         batches_drawn = counted(len(views), "batch", "batches")
-        sys.stdout.write(f"{output}: {records} in {batches_drawn}\n")
+        sys.stdout.write(f"{shown_line(str(output))}: {records} in {batches_drawn}\n")
 
 
 def _described(path: Path, options: FeedConfig) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BROKEN_PIPE = 141
-"""Exit status where the reader of the output has left: that of a program that SIGPIPE ends."""
+"""Exit status where a pipe was closed too early: that of a program that SIGPIPE ends."""
 
 
 class OutputLostError(OSError):

@@ -67,7 +67,18 @@ def print_json(report: dict[str, Any]) -> None:
     UTF-8 ``\xf6``.
     """
     text = json.dumps(_for_json(report), indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(f"{text}\n")
+    # JSON's own escapes are for ASCII; other characters steer a terminal too, such as U+009B.
+    lines = (_escaped_for_json(line) for line in text.split("\n"))
+    sys.stdout.write("\n".join([*lines, ""]))
+
+
+def _escaped_for_json(line: str) -> str:
+    if line.isprintable():
+        return line
+    escapes = {"\x7f": "\\u007f"}
+    return "".join(
+        char if char.isprintable() else escapes.get(char, json.dumps(char)[1:-1]) for char in line
+    )
 
 
 def _for_json(value: Any) -> Any:

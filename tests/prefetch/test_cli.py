@@ -29,6 +29,7 @@ from prefetch.cli._terminal import Patience, listening, print_fields
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 NETWORK = """
@@ -100,6 +101,101 @@ def test_a_wrong_use_is_status_2_with_a_word_on_how(run: Run, arguments: list[st
     assert (2, "") == (status, out)
     assert "Usage:" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("option", ["-v", "--verbose", "--debug", "--version"])
+def test_an_option_behind_its_command_is_told_where_it_belongs(option: str, run: Run) -> None:
+    status, _, errors = run("inspect", option, "db")
+    assert 2 == status
+    assert f"Error: {option} stands before the command: ringfeed {option} inspect ..." in errors
+
+
+def test_a_missing_argument_is_answered_by_all_of_them(run: Run) -> None:
+    status, _, errors = run("convert", "photos")
+    assert 2 == status
+    assert "Missing argument INPUT... DB. Give them in this order." in errors
+    assert "Missing argument 'DB'" in run("inspect")[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "usage", "argument"),
+    [
+        ("convert", "convert [OPTIONS] INPUT... DB\n", "  INPUT...  ROOT LIST"),
+        ("mean", "mean [OPTIONS] DB [OUT]\n", "  OUT  OUT.binaryproto"),
+        ("check", "check [OPTIONS] CONFIG\n", "  CONFIG  YAML file"),
+    ],
+)
+def test_arguments_are_called_in_the_help_as_in_the_documents(
+    command: str, usage: str, argument: str, run: Run
+) -> None:
+    _, output, _ = run(command, "--help")
+    assert f"Usage: ringfeed {usage}" in output
+    assert argument in output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["\x1b[2J"],
+        ["inspect", "\x1b[2J"],
+        ["inspect", "--\x1b[2J"],
+        ["inspect", "db", "\x1b[2J"],
+        ["check", "\x1b[2J"],
+        ["check", "data", "--phase", "\x1b[2J"],
+        ["show", "\x1b[2J.yaml", "\x1b[2J.png"],
+        ["show", "data", "\x1b[2J"],
+        ["bench", "data", "--threads", "\x1b[2J"],
+        ["convert", "\x1b[2J", "\x1b[2J", "\x1b[2J/db"],
+        ["mean", "\x1b[2J", "\x1b[2J/m.npy"],
+        ["from-prototxt", "\x1b[2J.prototxt"],
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_nothing_on_the_command_line_steers_the_terminal_by_an_error(
+    arguments: list[str], run: Run
+) -> None:
+    status, output, errors = run(*arguments)
+    assert 0 != status
+    assert r"\x1b[2J" in errors
+    assert "\x1b" not in output + errors
+
+
+@pytest.mark.usefixtures("folder")
+def test_no_name_steers_the_terminal_by_a_report(run: Run) -> None:
+    name = "\x1b[2J\x9b2J\x7f"
+    shutil.copytree("data/lmdb", f"data/{name}")
+    Path(f"{name}.prototxt").write_text(NETWORK, encoding="utf-8")
+    Path("c.yaml").write_text(r'source: "data/\e[2J\x9b2J\x7f"', encoding="utf-8")
+    for arguments in (
+        ["inspect", f"data/{name}"],
+        ["inspect", f"data/{name}", "--json"],
+        ["check", "c.yaml"],
+        ["check", "c.yaml", "--json"],
+        ["show", "c.yaml", f"{name}.png"],
+        ["mean", f"data/{name}", f"{name}.npy", "--json"],
+        ["from-prototxt", f"{name}.prototxt"],
+        ["from-prototxt", f"{name}.prototxt", f"{name}.yaml"],
+    ):
+        status, output, errors = run(*arguments)
+        assert 0 == status, errors
+        unprintable = {char for char in output + errors if not char.isprintable()}
+        assert {"\n"} == unprintable, arguments
+        if "--json" in arguments:
+            assert name in "".join(_texts(json.loads(output)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
+
+
+def test_an_argument_of_any_length_is_quoted_in_part(run: Run) -> None:
+    _, _, errors = run("inspect", "db", "--images", "9" * 100000)
+    assert "expected an integer of fewer digits, found 999" in errors
+    assert len(errors) < 1000
 
 
 @pytest.mark.usefixtures("folder")

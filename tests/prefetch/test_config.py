@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
@@ -16,8 +18,13 @@ from hypothesis import strategies as st
 import prefetch
 from prefetch import ConfigError, ConfigFault, ConfigNotFoundError, FeedConfig
 from prefetch._config import load_config
+from prefetch._config_faults import option_paths
+from prefetch._config_names import CALLED_HERE
 from prefetch._config_schema import option_table
 from prefetch.testing import example_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def faults_in(mapping: dict[str, Any], **overrides: Any) -> dict[str, str]:
@@ -454,6 +461,148 @@ def test_an_unknown_option_like_no_other_is_refused_with_all_valid_names() -> No
     assert faults_in({"shard": {"zzz": 1}}) == {
         "shard.zzz": "is not an option; valid here are rank, world_size, policy"
     }
+
+
+def test_an_option_of_another_loader_is_answered_by_what_it_is_called_here() -> None:
+    assert {
+        "drop_last": "is not an option: write last_batch: drop",
+        "prefetch_factor": "is not an option: write prefetch: N, the number of batches kept ready",
+    } == faults_in({"drop_last": True, "prefetch_factor": 2})
+    assert "ringfeed convert with --resize-width" in faults_in({"resize": 32})["resize"]
+
+
+def test_what_is_said_of_other_loaders_names_options_that_there_are() -> None:
+    named = re.findall(r"write ([\w.]+)", " ".join(CALLED_HERE.values()))
+    assert set(named) <= set(option_paths(FeedConfig))
+    assert not CALLED_HERE.keys() & set(option_paths(FeedConfig))
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_any_number_of_unknown_options_takes_linear_time_and_a_bounded_message(
+    tmp_path: Path, *, is_file: bool
+) -> None:
+    mapping = {"source": "db"} | {f"k{number}": 1 for number in range(5000)}
+    text = "".join(f"{name}: {value}\n" for name, value in mapping.items())
+    begun = time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text) if is_file else mapping)
+
+    assert time.process_time() - begun < 10  # it was 25 s
+    assert 5000 == len(caught.value.faults)
+    assert "5000 faults in the configuration" in str(caught.value)
+    assert str(caught.value).endswith("\n  and 4980 more")
+    assert len(str(caught.value)) < 3000
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["batch_size", "crop_size", "labels", "lock", "mirror", "scale", "seed", "source", "threads"],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_that_python_does_not_write_out_is_a_fault(option: str, sign: int) -> None:
+    inner = {option: sign * 10**100000}
+    is_pixels = option in {"crop_size", "mirror", "scale"}
+    ((_, message),) = faults_in({"transform": inner} if is_pixels else inner).items()
+    assert "found an integer of 332193 bits" in message
+
+
+def test_every_integer_has_an_upper_bound() -> None:
+    limits = {
+        "batch_size": 2**24,
+        "crop_size": 2**31 - 1,
+        "draws_before": 2**20,
+        "prefetch": 1024,
+        "seed": 2**64 - 1,
+    }
+    for name, schema in _integers(FeedConfig.model_json_schema()):
+        assert limits.get(name, 2**53) == schema.get("maximum"), name
+
+
+def _integers(schema: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(schema, dict):
+        if schema.get("type") == "integer" and name != "threads":
+            yield name, schema
+        for inner_name, inner in schema.items():
+            yield from _integers(inner, name if inner_name in {"anyOf", "items"} else inner_name)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _integers(inner, name)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("", ""), ("\ud800", r"\ud800"), (10, "10")])
+@pytest.mark.parametrize("group", [None, "transform"])
+def test_a_name_that_no_option_has_is_a_fault_whatever_it_is_of(
+    name: Any, shown: str, group: str | None
+) -> None:
+    options = {name: {"a": 1}}
+    (key,) = faults_in(options if group is None else {group: options})
+    assert key == (shown if group is None else f"{group}.{shown}")
+
+
+def test_options_that_hold_themselves_are_a_fault() -> None:
+    endless: dict[str, Any] = {}
+    endless["transform"] = endless
+    assert {"": "nested more than 20 deep"} == faults_in(endless)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"\x1b[2J": 1},
+        {"source": "\x1b[2J"},
+        {"device": "\x1b[2J"},
+        "\x1b[2J",
+        "\x1b[2J.yaml",
+    ],
+)
+def test_no_error_of_a_configuration_steers_a_terminal(config: Any) -> None:
+    with pytest.raises(prefetch.PrefetchError) as caught:
+        prefetch.open(config)
+    assert r"\x1b[2J" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_name_in_yaml_that_steers_a_terminal_is_escaped(tmp_path: Path) -> None:
+    path = write(tmp_path, 'source: db\n"\\e[2J": 1\n')
+    with pytest.raises(ConfigError, match=r"line 2: \\x1b\[2J: is not an option"):
+        prefetch.open(path)
+
+
+def test_a_tilde_is_the_home_of_the_user_in_files_mappings_and_names_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, "source: ~/db\ntransform: {mean_file: ~/m.npy}\nquarantine: ~\n")
+    config = load_config("~/feed.yaml")
+    assert (tmp_path / "db",) == config.source
+    assert tmp_path / "m.npy" == config.transform.mean_file
+    assert (tmp_path / "db",) == load_config({"source": "~/db"}).source
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("$HOME/db", "variables such as $HOME are not replaced in paths"),
+        ("C:\\data\\db", "paths of Windows are not read"),
+    ],
+)
+def test_a_path_that_means_something_elsewhere_is_answered_so(source: str, words: str) -> None:
+    with pytest.raises(prefetch.DatabaseNotFoundError, match=re.escape(words)):
+        prefetch.open({"source": source})
+
+
+def test_a_url_is_no_local_path(tmp_path: Path) -> None:
+    message = "expected a local path, found the URL 's3://bucket/db'; copy it here"
+    assert {"source": message} == faults_in({"source": "s3://bucket/db"})
+    with pytest.raises(ConfigError, match="line 1: source: expected a local path"):
+        load_config(write(tmp_path, "source: [a, s3://bucket/db]\n"))
+
+
+def test_opening_nothing_is_answered_by_an_example(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'as in prefetch.open\(\{"source": "/data/train_lmdb"'):
+        prefetch.open(source="db")
+    with pytest.raises(ConfigError, match=re.escape(f'open({{"source": "{tmp_path}"}})')):
+        prefetch.open(tmp_path)
 
 
 def test_a_name_that_is_no_text_is_an_unknown_option() -> None:

@@ -112,7 +112,14 @@ def test_a_folder_without_data_names_what_it_holds(tmp_path: Path) -> None:
     error = refusal(tmp_path)
     assert isinstance(error, DatabaseNotFoundError)
     assert "has no data.mdb; it holds image0.jpg, " in str(error)
-    assert str(error).endswith("image4.jpg and 2 more")
+    assert "image4.jpg and 2 more; to make a database of its images: ringfeed conv" in str(error)
+
+
+def test_class_folders_are_answered_by_what_makes_a_database_of_them(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    assert str(refusal(tmp_path)).endswith(
+        f"it holds cat; to make a database of class folders: ringfeed convert {tmp_path} DB"
+    )
 
 
 def test_an_empty_folder_holds_nothing(tmp_path: Path) -> None:
@@ -148,10 +155,29 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_foreign_file_shows_how_it_begins(tmp_path: Path) -> None:
-    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(8000))
-    error = refusal(tmp_path / "image.png")
+    (tmp_path / "some.bin").write_bytes(b"\x01NOPE\r\n\x1a\n" + bytes(8000))
+    error = refusal(tmp_path / "some.bin")
     assert isinstance(error, UnsupportedSourceError)
-    assert str(error).endswith("the file begins with the bytes 89 50 4e 47 0d 0a 1a 0a")
+    assert str(error).endswith("the file begins with the bytes 01 4e 4f 50 45 0d 0a 1a")
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [
+        (b"\xff\xd8\xff\xe1", "a JPEG image; a database of images is made by: ringfeed convert"),
+        (b"\x89PNG\r\n\x1a\n", "a PNG image"),
+        (b"GIF89a", "an image"),
+        (b"RIFF\0\0\0\0WEBP", "an image"),
+        (b"\x93NUMPY\x01\0", "an array (.npy)"),
+        (b"PK\x03\x04", "a zip or .npz archive"),
+        (b"\x1f\x8b\x08", "a gzip archive"),
+        (b"\x89HDF\r\n", "an HDF5 file"),
+        (b"<!DOCTYPE html>", "text, such as a web page"),
+    ],
+)
+def test_a_file_of_a_known_kind_is_called_by_it(tmp_path: Path, begin: bytes, kind: str) -> None:
+    (tmp_path / "some.bin").write_bytes(begin + bytes(8000))
+    assert f"is no LMDB database, but {kind}" in str(refusal(tmp_path / "some.bin"))
 
 
 def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -690,6 +691,19 @@ def test_a_misspelt_field_is_an_error_that_names_its_line_and_what_is_meant(
 
     assert (fault.key, fault.line) == (key, line)
     assert fault.message.endswith(f"did you mean {guess}?")
+
+
+def test_any_number_of_unknown_fields_of_any_length_is_looked_at_in_little_time(net: Path) -> None:
+    begun = time.process_time()
+    with pytest.warns(PrefetchWarning):
+        read(net, data(" ".join(f"zzq{number}: 1" for number in range(1000))))
+    read(net, f"{data()}\n{'k' * 300000}: 1")
+    assert time.process_time() - begun < 5  # it was 15 s, and hours
+
+
+def test_an_integer_of_thousands_of_digits_is_no_integer(net: Path) -> None:
+    fault = fault_in(net, data(data_fields=f"rand_skip: 0x{'f' * 5000}"))
+    assert "expected an integer, found one of thousands of digits" in fault.message
 
 
 def test_every_misspelt_field_is_told_at_once(net: Path) -> None:

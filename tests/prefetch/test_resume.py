@@ -366,6 +366,17 @@ def test_a_damaged_state_is_refused(source: Path, damage: Any, rng: str) -> None
         assert len(next(iter(feed))) == 4
 
 
+def test_what_is_said_of_a_state_has_an_end_however_much_is_wrong(source: Path) -> None:
+    with prefetch.open(_options(source)) as feed:
+        state = feed.state_dict()
+        much = {f"k{number}\x1b": "x" * 1000 for number in range(5000)}
+        for bad in (state | much, state | {"config": state["config"] | much}):
+            with pytest.raises(prefetch.StateError, match=r"and 49\d\d more") as caught:
+                feed.load_state_dict(bad)
+            assert len(str(caught.value)) < 5000
+            assert "\x1b" not in str(caught.value)
+
+
 def test_an_epoch_past_the_last_is_refused(source: Path) -> None:
     with prefetch.open(_options(source, epochs=2)) as feed:
         state = feed.state_dict()

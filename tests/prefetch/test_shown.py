@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefetch._errors import RecordError
+from prefetch._convert import InputError
+from prefetch._errors import (
+    ConfigError,
+    ConfigFault,
+    ConfigNotFoundError,
+    OutOfMemoryError,
+    QuarantineError,
+    RecordError,
+    SourceError,
+    StateError,
+)
+from prefetch._output_file import OutputError
 from prefetch._shown import shown_key, shown_line, shown_message, shown_name
 
 
@@ -43,6 +54,35 @@ def test_a_message_keeps_its_lines_and_what_is_shown_is_shown_as_it_is() -> None
     assert "one\\t\\xff\ntwo" == shown_message("one\t\udcff\ntwo")
     assert r"\xff\t" == shown_message(shown_key(b"\xff\t"))
     assert r"\ud800" == shown_message("\ud800")
+
+
+def test_the_reason_stands_soon_after_a_key_of_any_length() -> None:
+    key = b"begin" + bytes(500) + b"\xffend"
+    error = RecordError("bad", database="/db", record=1, key=key, stage="parse")
+    assert str(error).startswith(r"/db: record 1, key 'begin\x00")
+    assert str(error).endswith(r"\x00\xffend (509 bytes)', stage parse: bad")
+    assert len(str(error)) < 400
+    assert key == error.key
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RecordError("\x1b", database="\x1b", record=1, key=b"\x1b", stage="parse"),
+        SourceError("\x1b", "\x1b"),
+        ConfigError("\x1b", (ConfigFault("\x1b", "\x1b"),)),
+        ConfigNotFoundError("\x1b", (ConfigFault("", "\x1b"),)),
+        StateError(("\x1b",)),
+        QuarantineError("\x1b", "\x1b"),
+        OutOfMemoryError("\x1b", database="\x1b", stage="read"),
+        InputError("\x1b", "\x1b"),
+        OutputError("\x1b", OSError(5, "\x1b")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_error_steers_a_terminal(error: Exception) -> None:
+    assert r"\x1b" in str(error)
+    assert "\x1b" not in str(error)
 
 
 def test_the_key_in_an_error_is_escaped_once() -> None:

@@ -168,7 +168,7 @@ def test_a_subset_is_a_sequence_of_its_own(
 def test_a_subset_that_leaves_the_records_names_its_faulty_ends(
     folder: Path, subset: tuple[int | None, int | None], names: list[str]
 ) -> None:
-    with pytest.raises(ConfigError, match="must be 0 to 10, the records there are") as caught:
+    with pytest.raises(ConfigError, match="expected a number from 0 to 10, which is how") as caught:
         RecordSource.open(folder, subset=subset)
     assert [fault.key for fault in caught.value.faults] == [f"subset.{name}" for name in names]
 

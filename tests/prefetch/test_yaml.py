@@ -147,8 +147,16 @@ def test_an_alias_is_a_fault_so_that_none_can_multiply(tmp_path: Path) -> None:
         ("a: 1\n---\nb: 1", 2, "expected one document"),
         ("%YAML 1.1\n---\na: off", 2, "expected YAML 1.2"),
         ("a: " + "[" * 30 + "]" * 30, 1, "nested more than 20 deep"),
-        ("a: \x07", None, "unacceptable character"),
-        (b"a: \xff", None, "expected UTF-8 text, found byte 0xff"),
+        ("a: 1\nb: \x07", 2, "unacceptable character U+0007"),
+        ("a: 1\nb: 2\n\x1a", 3, "unacceptable character Ctrl-Z"),
+        ("a: 1\nb: 2\0", 2, "unacceptable character NUL"),
+        (b"a: 1\nb: \xff", None, "expected UTF-8 text, found byte 0xff in line 2"),
+        ("a: 1\n".encode("utf-16"), None, "the file is UTF-16, and UTF-8 is read here"),
+        ("a: 1\n".encode("utf-16-le"), None, "iconv -f UTF-16 -t UTF-8 OLD > NEW"),
+        ("a: 1\n".encode("utf-32"), None, "the file is UTF-32"),
+        ("a: 1\nbatch_size:8\nb: 2\n", 2, "write a colon and a space after each name"),
+        ("batch_size:8\n", 1, "with a space after the colon"),
+        ("? " + "k" * 2000 + "\n: 1", 1, "the name of an option cannot have 2000 characters"),
     ],
 )
 def test_a_file_that_cannot_be_read_names_the_place_and_the_reason(
@@ -158,6 +166,11 @@ def test_a_file_that_cannot_be_read_names_the_place_and_the_reason(
 
     assert fault.line == line
     assert message in fault.message
+
+
+def test_a_file_too_large_for_a_configuration_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="has more than 262144 bytes: is it the right file"):
+        read(tmp_path, "a: 1\n" * 60000)
 
 
 def test_a_directive_for_this_very_version_is_fine(tmp_path: Path) -> None:
