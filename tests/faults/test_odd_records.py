@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import prefetch
+from prefetch._source import RecordSource
 from prefetch.caffe import Datum
 from prefetch.testing import encode_image, write_database
 
@@ -232,6 +233,20 @@ def test_a_configuration_that_cannot_take_the_records_is_refused_at_opening(
     assert reason in fault.message
     assert isinstance(caught.value.__cause__, prefetch.RecordError)
     assert not (tmp_path / "aside").exists()
+
+
+@pytest.mark.parametrize("transform", [{}, {"crop_size": 9}])
+def test_bytes_of_a_changed_database_are_blamed_on_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transform: dict[str, Any]
+) -> None:
+    source = _database(tmp_path / "db", {}, kind="raw")
+
+    def check(_: RecordSource) -> None:
+        raise prefetch.DatabaseChangedError(str(source), snapshot_txn=1, last_txn=3)
+
+    monkeypatch.setattr(RecordSource, "check", check)
+    with pytest.raises(prefetch.DatabaseChangedError):
+        prefetch.open({"source": source, "transform": transform})
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip"])

@@ -84,7 +84,7 @@ def test_shuffled_batches_over_several_databases_hold_the_records_that_they_name
         write_database(tmp_path / f"{start}", records[start:stop])
         for start, stop in ((0, 40), (40, 45), (45, 100))
     ]
-    options = {"source": sources, "seed": 3, "shuffle": True}
+    options = {"source": sources, "seed": 3, "shuffle": True, "prefetch": 8}
     with prefetch.open(options, batch_size=batch_size, threads=threads) as feed:
         for _ in range(3):
             served = []
