@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prefetch._augment import Augmentation
     from prefetch._bad_records import BadRecords
     from prefetch._device_transform import DeviceTransform
+    from prefetch._first_record import FirstRecord
     from prefetch._order import Order
     from prefetch._source import RecordSource
     from prefetch._state import Identity
@@ -37,7 +38,8 @@ class Assembly:
         augmentation: The records' random words.
         identity: What a saved state belongs to.
         transform: What is done to each record.
-        first_shape: What a slot has for the first record; None where the record is bad.
+        first: The record by which the feed was opened.
+        first_shape: What a slot has for that record; None where it is bad.
         bad_records: What is done about bad ones.
         device: Where the slots have their memory.
         device_transform: What the device does to each batch; None where the host does it.
@@ -54,6 +56,7 @@ class Assembly:
     augmentation: Augmentation
     identity: Identity
     transform: Transform
+    first: FirstRecord
     first_shape: tuple[int, ...] | None
     bad_records: BadRecords
     device: Device
@@ -64,6 +67,11 @@ class Assembly:
     prefetch: int
     max_batches_held: int
     stall_warning_s: float | None
+
+    @property
+    def fixed_shape(self) -> tuple[int, ...] | None:
+        """What a slot has for each record of any batch; None where each has its own shape."""
+        return self.first_shape if self.bad_records.skip else None
 
     def record_filler(self, go_on: Callable[[], object]) -> RecordFiller:
         """Return what fills rows of slots from records, for one thread.

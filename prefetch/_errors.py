@@ -237,7 +237,7 @@ class RecordError(PrefetchError, ValueError):
 
 
 class TooManyBadRecordsError(PrefetchError, ValueError):
-    """Raised when more records were bad than ``max_bad_records`` allows, or all of them.
+    """Raised when more records were bad than ``max_bad_records`` allows.
 
     Attributes:
         num_bad: How many different bad records were met.
@@ -249,12 +249,10 @@ class TooManyBadRecordsError(PrefetchError, ValueError):
         self.num_bad = num_bad
         self.max_bad_records = max_bad_records
         self.last = last
-        how_many = f"{counted(num_bad, 'bad record')}, and max_bad_records allows {max_bad_records}"
-        if num_bad <= max_bad_records:
-            how_many = (
-                "the only record is bad" if num_bad == 1 else f"all {num_bad} records are bad"
-            )
-        super().__init__(f"{how_many}; the last of them: {last}")
+        super().__init__(
+            f"{counted(num_bad, 'bad record')}, and max_bad_records allows {max_bad_records}; "
+            f"the last of them: {last}"
+        )
 
 
 class QuarantineError(PrefetchError, OSError):

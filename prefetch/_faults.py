@@ -59,7 +59,8 @@ class Reason(enum.IntEnum):
     FLOATS_AS_UINT8 = 64
 
 
-# {0}, {1}, ... are the fault's numbers; {needed} is the product of the numbers 1 to 3.
+# {0}, {1}, ... are the fault's numbers; {needed} is the product of the numbers 1 to 3, {other} what
+# a record differs from.
 _SENTENCES = {
     Reason.TRUNCATED: (
         "the field at byte {0} is cut off by the end of the record ({1} bytes): the record is "
@@ -114,14 +115,12 @@ _SENTENCES = {
         "record again"
     ),
     Reason.CHANNELS_DIFFER: (
-        "the record is {0} x {1} x {2} (channels x height x width), but the number of channels "
-        "of the batch, by its first record, is {3}; force_color or force_gray makes encoded "
-        "images of both kinds alike"
+        "the record is {0} x {1} x {2} (channels x height x width), but {other}; force_color or "
+        "force_gray makes encoded images of both kinds alike"
     ),
     Reason.SIZE_DIFFERS: (
-        "the record is {0} x {1} x {2} (channels x height x width), but the batch's first "
-        "record is {3} x {4} x {5}; set crop_size, or resize the images when the database is "
-        "made"
+        "the record is {0} x {1} x {2} (channels x height x width), but {other}; set crop_size, "
+        "or resize the images when the database is made"
     ),
     Reason.ENCODED_EMPTY: (
         "encoded is true, but the data is empty; write the image file's bytes there"
@@ -167,6 +166,11 @@ _SENTENCES = {
     ),
 }
 
+_OTHERS = {
+    Reason.CHANNELS_DIFFER: "the number of channels of its batch is {3}",
+    Reason.SIZE_DIFFERS: "its batch is of {3} x {4} x {5}",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -189,10 +193,21 @@ class Fault:
         """Return where on the record's way it was found out."""
         return _STAGES[self.reason // 20]
 
-    def message(self) -> str:
-        """Return what is wrong in words: what was expected, what was found, what to try."""
+    @property
+    def is_of_its_batch(self) -> bool:
+        """Return whether the record, sound as it is, differs from another one of its batch."""
+        return self.reason in _OTHERS
+
+    def message(self, other: str | None = None) -> str:
+        """Return what is wrong in words: what was expected, what was found, what to try.
+
+        Args:
+            other: What is said of the record that this one differs from; by default, of the batch.
+        """
+        if other is None:
+            other = _OTHERS.get(self.reason, "").format(*self.numbers)
         sentence = _SENTENCES[self.reason].format(
-            *self.numbers, needed=math.prod(self.numbers[1:4])
+            *self.numbers, needed=math.prod(self.numbers[1:4]), other=other
         )
         return f"{sentence} ({self.detail})" if self.detail else sentence
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from prefetch._augment import CounterAugmentation
 from prefetch._bad_records import BadRecord
-from prefetch._errors import RecordError, TooManyBadRecordsError
+from prefetch._errors import RecordError
 from prefetch._faults import Fault
 from prefetch._mapped_records import MappedRecords
+from prefetch._shown import shown_key
 from prefetch._transform import RecordTransformer, always
 
 if TYPE_CHECKING:
@@ -65,23 +66,25 @@ class Filler:
         self._source = assembly.source
         self._transformer = assembly.record_filler(go_on)
         self._reader = assembly.source.reader()
+        self._fixed_shape = assembly.fixed_shape
         self._usual: tuple[int, tuple[int, ...]] | None = None
         self._allowed_shape: tuple[int, ...] | None = None
 
     def first_shape(self, slot: Slot) -> tuple[int, ...]:
-        """Return the sample shape of a slot's batch: that of the first record it will hold.
+        """Return the sample shape of a slot's batch: that of its first record.
 
-        After a raw batch of one part that of the next one is guessed to be the same; where that is
-        wrong, the first record does not fit, and `fill` looks at it.
+        Where bad records are replaced, all batches have the one that was found at opening.
+        Otherwise, after a raw batch of one part, that of the next one is guessed to be the same;
+        where that is wrong, the first record does not fit, and `fill` looks at it.
 
         Raises:
-            RecordError: The record is bad, and bad records are not replaced.
-            TooManyBadRecordsError: More records are bad than allowed, or all are.
+            RecordError: The first record is bad.
         """
         if self._usual is not None and slot.records is None:
             most_rows, shape = self._usual
             if slot.size <= most_rows:
-                slot.is_raw = slot.is_guessed = True
+                slot.is_raw = True
+                slot.is_guessed = self._fixed_shape is None
                 return shape
         return self._find_shape(slot)
 
@@ -106,19 +109,16 @@ class Filler:
     def _find_shape(self, slot: Slot) -> tuple[int, ...]:
         planned = _planned(slot)
         with self._records(slot, slice(0, 1)) as records:
-            found = self._look(records, int(planned.records[0]))
+            if self._fixed_shape is not None:
+                is_mapped = isinstance(records, MappedRecords)
+                slot.is_raw = is_mapped and self._assembly.first.kind != "encoded"
+                return self._fixed_shape
+            found = self._transformer.sample_shape(_values(records))
+            if isinstance(found, Fault):
+                suspect = _Suspect.at(0, records, int(planned.records[0]), found)
+                raise self._error(suspect, slot)
             slot.is_raw = isinstance(records, MappedRecords) and records.is_raw
-        bad: dict[int, BadRecord] = {}  # fill() meets them again; there they count
-        substitutes = self._substitutes(planned, 0)
-        while isinstance(found, _Suspect):
-            self._go_on()
-            self._refuse(bad, found, planned)
-            record = next(substitutes, None)
-            if record is None:
-                raise self._all_bad(bad)
-            with self._fetched(np.array([record])) as records:
-                found = self._look(records, record)
-        return found
+            return found
 
     def fill_ahead(self, parts: Sequence[Part]) -> bool:
         """Have several light batches filled in one go, if that is possible.
@@ -150,16 +150,12 @@ class Filler:
             part.slot.records = records
         return True
 
-    def _look(self, records: AnyRecords, record: int) -> tuple[int, ...] | _Suspect:
-        found = self._transformer.sample_shape(_values(records))
-        return _Suspect.at(0, records, record, found) if isinstance(found, Fault) else found
-
     def fill(self, part: Part) -> None:
         """Fill the part's rows, labels, indices and keys, and list its bad records.
 
         Raises:
             RecordError: A record is bad, and bad records are not replaced.
-            TooManyBadRecordsError: More records are bad than allowed, or all are.
+            TooManyBadRecordsError: More records are bad than allowed.
             DatabaseChangedError: A writer has got past the snapshot; what was read proves nothing.
         """
         slot = part.slot
@@ -221,7 +217,7 @@ class Filler:
         assert slot.indices is not None
         row = slice(position, position + 1)
         self._go_on()
-        self._refuse(bad, suspect, planned)
+        self._refuse(bad, suspect, slot)
         for record in self._substitutes(planned, position):
             if record in bad:
                 continue
@@ -233,8 +229,8 @@ class Filler:
                     slot.indices[position] = record
                     return bytes(records.keys[0])
                 suspect = _Suspect.at(0, records, record, faults[0])
-            self._refuse(bad, suspect, planned)
-        raise self._all_bad(bad)
+            self._refuse(bad, suspect, slot)
+        raise AssertionError("the record that the feed was opened by is good")
 
     def _substitutes(self, planned: PlannedBatch, position: int) -> Iterator[int]:
         """Yield the records of the places behind a place, once around the epoch's order."""
@@ -268,19 +264,10 @@ class Filler:
         records = self._reader.at_use(indices)
         return self._reader.fetch(indices) if records is None else records
 
-    def _refuse(self, bad: dict[int, BadRecord], suspect: _Suspect, planned: PlannedBatch) -> None:
+    def _refuse(self, bad: dict[int, BadRecord], suspect: _Suspect, slot: Slot) -> None:
         """Add to the bad records; raises unless this one is to be replaced."""
-        self._source.check()  # bytes of a changed database prove nothing
-        database, index, _ = self._source.describe(suspect.record)
+        error = self._error(suspect, slot)
         fault = suspect.fault
-        error = RecordError(
-            fault.message(),
-            database=database,
-            record=index,
-            key=suspect.key,
-            batch=planned.number,
-            stage=fault.stage,
-        )
         policy = self._assembly.bad_records
         if not policy.skip:
             raise error
@@ -289,12 +276,42 @@ class Filler:
         if policy.quarantine is not None:
             policy.quarantine.keep(suspect.record, suspect.key, suspect.value)
 
-    def _all_bad(self, bad: dict[int, BadRecord]) -> TooManyBadRecordsError:
-        return TooManyBadRecordsError(
-            num_bad=self._assembly.order.num_records,
-            max_bad_records=self._assembly.bad_records.max_bad_records,
-            last=next(reversed(bad.values())).error,
+    def _error(self, suspect: _Suspect, slot: Slot) -> RecordError:
+        fault = suspect.fault
+        database, index, _ = self._source.describe(suspect.record)
+        other = self._other(slot, database) if fault.is_of_its_batch else None
+        self._source.check()  # bytes of a changed database prove nothing
+        return RecordError(
+            fault.message(other),
+            database=database,
+            record=index,
+            key=suspect.key,
+            batch=_planned(slot).number,
+            stage=fault.stage,
         )
+
+    def _other(self, slot: Slot, database: str) -> str | None:
+        """Say which record a batch has its shape from, and its sizes.
+
+        Args:
+            slot: The batch.
+            database: Where the record is that differs from it.
+        """
+        first = self._assembly.first
+        record, key, image = first.record, first.key, first.image
+        says = "the first that can be used, which all batches follow, is"
+        if self._fixed_shape is None:
+            says = "the first of its batch, is"
+            record = int(_planned(slot).records[0])
+            with self._records(slot, slice(0, 1)) as records:
+                key = bytes(records.keys[0])
+                found = self._transformer.stored_image(_values(records))
+                image = None if isinstance(found, Fault) else found
+        if image is None:
+            return None
+        place, index, _ = self._source.describe(record)
+        name = f"record {index}" if place == database else f"record {index} of {place}"
+        return f"{name}, key '{shown_key(key)}', {says} {' x '.join(map(str, image[:3]))}"
 
 
 def _values(records: AnyRecords) -> Sequence[memoryview] | MappedRecords:

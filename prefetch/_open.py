@@ -17,8 +17,8 @@ from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
 from prefetch._bad_records import BadRecords
 from prefetch._errors import ConfigError, ConfigFault, SourceError, StateError
-from prefetch._faults import Fault
 from prefetch._feed import Feed
+from prefetch._first_record import find_first_record
 from prefetch._mean import load_mean
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
@@ -26,10 +26,9 @@ from prefetch._quarantine import Quarantine
 from prefetch._quarantine_folder import why_not_a_quarantine
 from prefetch._refusals import told, told_limit
 from prefetch._source import RecordSource
-from prefetch._stager import RecordStager
 from prefetch._state import Identity, Position
-from prefetch._transform import RecordTransformer, Transform
-from prefetch._where import device_transform, first_kind
+from prefetch._transform import Transform
+from prefetch._where import device_transform
 from prefetch._whereabouts import locating
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 
     from prefetch._augment import Augmentation
     from prefetch._config import FeedConfig, TransformConfig
-    from prefetch._transform import RecordFiller
-    from prefetch._where import RecordKind
+    from prefetch._device_transform import DeviceTransform
+    from prefetch._first_record import FirstRecord, RecordKind
 
 logger = logging.getLogger("prefetch")
 
@@ -221,16 +220,20 @@ def _opened(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
         )
         if order.last_batch == "wrap" and order.samples_per_epoch == 0:
             raise ConfigError("shard", (_no_share(order),))
+        bad_records = BadRecords(
+            skip=config.on_bad_record != "raise",
+            max_bad_records=config.max_bad_records,
+            quarantine=_quarantine(config.quarantine, source),
+        )
+        first = find_first_record(source, transform, bad_records)
         owns_device = isinstance(config.device, str)
         device = open_device(config.device)
         if owns_device:
             undo.callback(device.close)
-        kind = first_kind(source)
         on_device = device_transform(
-            config.transform.where, transform=transform, device=device, kind=kind
+            config.transform.where, transform=transform, device=device, kind=first.kind
         )
-        filler = RecordTransformer(transform) if on_device is None else RecordStager(on_device)
-        first_shape = _first_shape(source, filler)
+        first_shape = _first_shape(first, transform, on_device)
         itemsize = transform.dtype.itemsize if on_device is None else 1
         batch_bytes = (
             None if first_shape is None else math.prod(first_shape) * itemsize * config.batch_size
@@ -241,17 +244,14 @@ def _opened(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
             augmentation=_augmentation(config, position, transform),
             identity=identity,
             transform=transform,
+            first=first,
             first_shape=first_shape,
-            bad_records=BadRecords(
-                skip=config.on_bad_record != "raise",
-                max_bad_records=config.max_bad_records,
-                quarantine=_quarantine(config.quarantine, source),
-            ),
+            bad_records=bad_records,
             device=device,
             device_transform=on_device,
             owns_device=owns_device,
             label_dtype=np.dtype(config.label_dtype) if config.labels else None,
-            num_threads=_num_threads(config.threads, kind, batch_bytes=batch_bytes),
+            num_threads=_num_threads(config.threads, first.kind, batch_bytes=batch_bytes),
             prefetch=config.prefetch,
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
@@ -345,8 +345,8 @@ def _num_threads(threads: int | str, first: RecordKind, *, batch_bytes: int | No
 
     Args:
         threads: A number, or ``auto``.
-        first: Kind of the first record.
-        batch_bytes: What readers write for a batch; None where the first record is bad.
+        first: Kind of the record that the feed is opened by.
+        batch_bytes: What readers write for a batch; None where that one is bad.
     """
     if isinstance(threads, int):
         return threads
@@ -359,11 +359,15 @@ def _num_threads(threads: int | str, first: RecordKind, *, batch_bytes: int | No
     return num
 
 
-def _first_shape(source: RecordSource, filler: RecordFiller) -> tuple[int, ...] | None:
+def _first_shape(
+    first: FirstRecord, transform: Transform, on_device: DeviceTransform | None
+) -> tuple[int, ...] | None:
     """Return what a slot has for the first record; None for a bad one, which its batch reports."""
-    with source.walker().take(0, 1) as records:
-        shape = filler.sample_shape(records.values)
-        return None if isinstance(shape, Fault) else shape
+    if first.image is None:
+        return None
+    if on_device is not None:
+        return on_device.place(first.image)
+    return transform.recipe.sample_shape(*first.image[:3])
 
 
 def _report_memory(assembly: Assembly) -> None:

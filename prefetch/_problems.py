@@ -96,23 +96,33 @@ def _shapes(tally: Tally) -> Iterator[Problem]:
         yield Problem(
             "warning",
             "mixed_channels",
-            f"records have {_numbers(channels)} channels, and all of a batch need the same: "
-            f"{_channels_cure(tally.kinds)}",
+            f"the records have {_numbers(channels)} channels, and a batch takes records of one "
+            f"number of channels only: {_channels_cure(tally.kinds)}",
             channels[rarest],
             tuple(keys)[:_SHAPES_NAMED],
         )
     if len({shape[1:] for shape in tally.shapes}) > 1:
-        (common, _), *others = tally.shapes.most_common()
-        named = ", ".join(" x ".join(map(str, shape)) for shape, _ in others[:_SHAPES_NAMED])
-        more = ", ..." if len(others) > _SHAPES_NAMED else ""
+        (common, num), *others = tally.shapes.most_common()
+        named = [f"{_are(count)} {_size(shape)}" for shape, count in others[:_SHAPES_NAMED]]
+        left = sum(count for _, count in others[_SHAPES_NAMED:])
+        named += [f"{_are(left)} of other sizes"] if left else []
         yield Problem(
             "warning",
             "mixed_shapes",
-            f"besides {' x '.join(map(str, common))} there are {named}{more}, and all of a batch "
-            "need the same: set crop_size, or resize the images when the database is made",
+            f"of the records {_are(num)} {_size(common)} (channels x height x width), but "
+            f"{_words(named)}; without crop_size a batch takes records of one size only: set "
+            "crop_size, or resize the images when the database is made",
             sum(count for _, count in others),
             tuple(tally.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),
         )
+
+
+def _are(count: int) -> str:
+    return f"{count} {'is' if count == 1 else 'are'}"
+
+
+def _size(shape: tuple[int, int, int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _channels_cure(kinds: Mapping[str, int]) -> str:

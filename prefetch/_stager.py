@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from prefetch._device_transform import DeviceTransform
     from prefetch._staging import StagedRows
+    from prefetch._transform import StoredImage
 
 
 class RecordStager:
@@ -71,8 +72,12 @@ class RecordStager:
             (channels, height, width), or what is wrong with the record, at position 0; a JPEG is
             read up to its pixels only, so fill() may still find it bad.
         """
-        image = self._finishing.stored_image(records)
+        image = self.stored_image(records)
         return image if isinstance(image, Fault) else self._device_transform.place(image)
+
+    def stored_image(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage | Fault:
+        """Return what the first of some records holds, or what is wrong with it."""
+        return self._finishing.stored_image(records)
 
     def fill(
         self,

@@ -221,6 +221,9 @@ class RecordFiller(Protocol):
     ) -> tuple[int, ...] | Fault:
         """Return the shape of what a slot has for each record, by the first of its batch."""
 
+    def stored_image(self, records: Sequence[memoryview] | MappedRecords, /) -> StoredImage | Fault:
+        """Return what the first of some records holds, or what is wrong with it."""
+
     def fill(
         self,
         records: Sequence[memoryview] | MappedRecords,
@@ -310,6 +313,14 @@ class RecordTransformer:
             return StoredImage(channels, height, width, encoded=True)
         channels, height, width = _reference.raw_pixels(datum, self._dtype).shape
         return StoredImage(channels, height, width, encoded=False)
+
+    def damage(self, records: Sequence[memoryview]) -> Fault | None:
+        """Return what is wrong with the image that the first of some records holds, decoded."""
+        try:
+            self._decoder.decode(_reference.image_bytes(parse_datum(records[0])))
+        except BadRecordError as bad:
+            return bad.at(0)
+        return None
 
     def fill(
         self,

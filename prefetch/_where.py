@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memory import DeviceError, NotImplementedDeviceError
-from prefetch._datum import DatumError, parse_datum
 from prefetch._device_transform import DeviceTransform
 from prefetch._errors import ConfigError, ConfigFault
 
 if TYPE_CHECKING:
     from memory import Device
-    from prefetch._source import RecordSource
+    from prefetch._first_record import RecordKind
     from prefetch._transform import Transform
 
 logger = logging.getLogger("prefetch")
-
-RecordKind: TypeAlias = Literal["raw", "float", "encoded"]
-
-
-def first_kind(source: RecordSource) -> RecordKind:
-    """Return what the first record holds; ``raw`` for a bad one, which its batch reports."""
-    with source.walker().take(0, 1) as records:
-        try:
-            datum = parse_datum(records.values[0])
-        except DatumError:
-            return "raw"
-        if datum.encoded:
-            return "encoded"
-        return "raw" if datum.data or not len(datum.floats) else "float"
 
 
 def device_transform(
@@ -46,7 +31,7 @@ def device_transform(
         where: ``auto``, ``host`` or ``device``.
         transform: What is to be done.
         device: Where batches are pushed.
-        kind: What the records hold, by the first of them.
+        kind: What the records hold, by the one that the feed is opened by.
 
     Returns:
         What does it on the device; None for the host.

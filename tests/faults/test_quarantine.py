@@ -64,10 +64,10 @@ def test_key_and_bytes_of_every_bad_record_are_kept_once(tmp_path: Path, threads
 
 def test_no_more_is_kept_than_may_be_bad(tmp_path: Path) -> None:
     """One batch that meets too many does not go on through the rest of the records."""
-    source = _source(tmp_path / "db", dict.fromkeys(range(10), b"\xff"))
+    source = _source(tmp_path / "db", dict.fromkeys(range(1, 11), b"\xff"))
     options = _options(source, tmp_path / "aside") | {"max_bad_records": 2, "threads": 1}
     with (
-        prefetch.open(options) as feed,
+        prefetch.open(options, batch_size=12) as feed,
         pytest.raises(prefetch.TooManyBadRecordsError, match="3 bad records"),
     ):
         next(iter(feed))

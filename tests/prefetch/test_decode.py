@@ -231,6 +231,34 @@ def test_the_shape_of_a_jpeg_is_read_from_its_header(mode: str) -> None:
     assert ImageDecoder(**options).shape(memoryview(header_only)) == (12, 20, channels)
 
 
+def test_an_image_whose_shape_was_asked_for_is_taken_for_no_other() -> None:
+    """Bitmaps of one size are files of one length."""
+    first, second = (
+        cv2.imencode(".bmp", np.full((6, 5, 3), value, np.uint8))[1].tobytes() for value in (1, 2)
+    )
+    longer = first + b"\0"
+    photograph = jpeg(picture(6, 5))
+    assert len(first) == len(second)
+    decoder = ImageDecoder()
+    for other in (second, longer, photograph):
+        for data in (other, first):
+            assert decoder.shape(memoryview(first)) == (6, 5, 3)
+            for again in (data, first, other):
+                expected = opencv(again, cv2.IMREAD_UNCHANGED)
+                assert np.array_equal(decoder.decode(memoryview(again)), expected)
+
+
+def test_an_image_whose_shape_was_asked_for_is_decoded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = memoryview(cv2.imencode(".png", picture(6, 5))[1].tobytes())
+    decoder = ImageDecoder()
+    assert decoder.shape(data) == (6, 5, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(cv2, "imdecode", None)
+        assert np.array_equal(decoder.decode(data), picture(6, 5))
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_jpeg_that_leaves_its_size_open_is_a_fault_for_its_shape_too(axis: int) -> None:
     data = bytearray(jpeg(picture(12, 20)))

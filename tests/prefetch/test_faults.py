@@ -97,16 +97,14 @@ MESSAGES = {
         (1, 20, 30, 3),
         (
             "the record is 1 x 20 x 30 (channels x height x width), but the number of channels "
-            "of the batch, by its first record, is 3; force_color or force_gray makes encoded "
-            "images of both kinds alike"
+            "of its batch is 3; force_color or force_gray makes encoded images of both kinds alike"
         ),
     ),
     Reason.SIZE_DIFFERS: (
         (3, 20, 30, 3, 40, 50),
         (
-            "the record is 3 x 20 x 30 (channels x height x width), but the batch's first "
-            "record is 3 x 40 x 50; set crop_size, or resize the images when the database is "
-            "made"
+            "the record is 3 x 20 x 30 (channels x height x width), but its batch is of "
+            "3 x 40 x 50; set crop_size, or resize the images when the database is made"
         ),
     ),
     Reason.ENCODED_EMPTY: (

@@ -73,6 +73,30 @@ def test_every_batch_is_that_of_its_number(source: Path, together: list[int], th
     assert together
 
 
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 10])
+def test_shuffled_batches_over_several_databases_hold_the_records_that_they_name(
+    tmp_path: Path, batch_size: int, threads: int
+) -> None:
+    """Some are of one database from the first record to the last, and not in between."""
+    records = list(fingerprinted_images(100))
+    sources = [
+        write_database(tmp_path / f"{start}", records[start:stop])
+        for start, stop in ((0, 40), (40, 45), (45, 100))
+    ]
+    options = {"source": sources, "seed": 3, "shuffle": True, "prefetch": 8}
+    with prefetch.open(options, batch_size=batch_size, threads=threads) as feed:
+        for _ in range(3):
+            served = []
+            for batch in feed:
+                indices = batch.indices.tolist()
+                assert batch.label.numpy().tolist() == indices
+                assert batch.keys == [b"%08d" % index for index in indices]
+                assert (batch.data.numpy().T == batch.indices).all()
+                served += indices
+            assert sorted(served) == list(range(100))
+
+
 @pytest.mark.parametrize("policy", ["raise", "skip"])
 @pytest.mark.parametrize("value", [b"\xff", encode_image(np.zeros((1, 8, 8), np.uint8), label=9)])
 def test_what_is_wrong_with_one_batch_is_wrong_with_that_one_alone(

@@ -144,8 +144,11 @@ def test_rows_are_right_across_the_blocks_in_which_they_are_finished() -> None:
         (record((2**16, 2**16, 2**16), data=b"x"), f"needs {2**48} bytes"),
         (record((240, 320, 3)), "is 240 x 320 x 3, which looks like height x width x channels"),
         (record((17, 17, 4)), "is 17 x 17 x 4, which looks like height x width x channels"),
-        (record((1, 4, 5)), "number of channels of the batch, by its first record, is 3"),
-        (record((3, 5, 4)), "the record is 3 x 5 x 4 (channels x height x width), but the batch's"),
+        (record((1, 4, 5)), "but the number of channels of its batch is 3"),
+        (
+            record((3, 5, 4)),
+            "is 3 x 5 x 4 (channels x height x width), but its batch is of 3 x 4 x 5",
+        ),
         (encode_datum(encoded=True), "encoded is true, but the data is empty"),
         (encode_datum(encoded=True, data=b""), "encoded is true, but the data is empty"),
     ],

@@ -100,11 +100,24 @@ def test_where_the_first_record_is_bad_it_shows_with_the_first_batch(
 ) -> None:
     good = list(fingerprinted_images(4, (1, 8, 8)))
     source = write_database(tmp_path / "db", [(b"!", b"\xff"), *good])
+    shard = {"rank": 1, "world_size": 2, "policy": "drop"}  # the others' first record
     with (
         caplog.at_level(logging.INFO, logger="prefetch"),
-        prefetch.open({"source": source, "on_bad_record": "skip"}) as feed,
+        prefetch.open({"source": source, "batch_size": 2}, shard=shard) as feed,
     ):
         assert feed.stats().ring_host_bytes is None
         assert "what the ring takes shows with the first batch" in caplog.text
-        assert next(iter(feed)).data.shape == (5, 1, 8, 8)
+        assert next(iter(feed)).data.shape == (2, 1, 8, 8)
         assert feed.stats().host_bytes > 0
+
+
+def test_where_bad_records_are_replaced_the_first_good_one_says_what_the_ring_takes(
+    tmp_path: Path,
+) -> None:
+    good = list(fingerprinted_images(4, (1, 8, 8)))
+    source = write_database(tmp_path / "db", [(b"!", b"\xff"), *good])
+    with prefetch.open({"source": source, "on_bad_record": "skip"}) as feed:
+        expected = feed.stats().ring_host_bytes
+        batch = next(iter(feed))
+        assert batch.data.shape == (5, 1, 8, 8)
+        assert expected == 5 * (batch.data.numpy().nbytes + batch.label.numpy().nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -126,6 +127,29 @@ def test_databases_are_read_in_turn(folders: list[Path]) -> None:
         assert labels(walker.take(0, 8)) == [0, 1, 2, 0, 0, 1, 2, 3]
         assert labels(walker.take(2, 9)) == [2, 0, 0, 1, 2, 3, 0, 1, 2]
         assert fetch(source, 7, 3, 2, 4, 0) == [3, 0, 2, 0, 0]
+
+
+def test_records_are_found_in_their_own_databases_in_whatever_order_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    """All triples: the first and the last may be of one database, and the middle of another."""
+    records = list(fingerprinted_images(8))
+    folders = [
+        write_database(tmp_path / f"{start}", records[start:stop])
+        for start, stop in ((0, 3), (3, 4), (4, 8))
+    ]
+    with RecordSource.open(folders) as source:
+        source.can_do_without_walker()  # builds the indices, of which mapped records are found
+        reader = source.reader()
+        for numbers in itertools.product(range(8), repeat=3):
+            asked = np.array(numbers, np.int64)
+            mapped = reader.at_use(asked)
+            same = len({sum(number >= start for start in (3, 4)) for number in numbers}) == 1
+            assert same == (mapped is not None)
+            for found in (mapped, reader.fetch(asked)):
+                if found is not None:
+                    assert [parse_datum(value).label for value in found.values] == list(numbers)
+                    found.release()
 
 
 def test_one_database_may_be_read_several_times(folder: Path) -> None:
