@@ -300,7 +300,7 @@ def _without(
     faults: Sequence[ConfigFault], options: Mapping[str, Any], group: str = ""
 ) -> dict[str, Any]:
     """Return the options that no fault names, with a stand-in for a source that one does."""
-    sound: dict[str, Any] = {} if group else {"source": "."}
+    sound: dict[str, Any] = {} if group else {"source": "/"}
     for name, value in options.items():
         key = f"{group}{name}"
         if isinstance(value, Mapping) and all(fault.key != key for fault in faults):
