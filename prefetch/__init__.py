@@ -4,7 +4,7 @@
 
     import prefetch
 
-    with prefetch.open("configs/digits.yaml", batch_size=32) as feed:
+    with prefetch.open({"source": "train_lmdb", "batch_size": 32}) as feed:
         for batch in feed:
             images, labels = batch.data.numpy(), batch.label.numpy()
 
