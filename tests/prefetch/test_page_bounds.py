@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -109,6 +110,15 @@ def test_a_key_may_reach_to_the_end_of_its_page_and_no_further(locate: Locate) -
     for key_bytes in (11, 12, 500, 65535):
         assert locate(_leaf(node, key_bytes, 0), _BLANK, _BLANK) is None
         assert locate(_leaf(node, key_bytes, 1), _BLANK, _BLANK) is None
+
+
+def test_a_key_alone_ends_in_its_page_too(meta: Meta) -> None:
+    node = _PAGE_BYTES - 8 - 10
+    for key_bytes, is_sound in ((10, True), (11, False), (65535, False)):
+        content = bytes(_BASE) + _leaf(node, key_bytes, 0)
+        pages = TreePages(cast("DatabaseFile", Memory(content)), meta)
+        with nullcontext() if is_sound else pytest.raises(CorruptDatabaseError, match="a key"):
+            assert bytes(key_bytes) == pages.key(_NUMBER, 0)
 
 
 def test_a_value_may_reach_to_the_end_of_its_page_and_no_further(locate: Locate) -> None:
