@@ -147,7 +147,8 @@ def _without_cupy(spec: str) -> DeviceUnavailableError:
         spec,
         reason=reason,
         cure="install ringfeed[cuda13] for a driver that supports CUDA 13, or ringfeed[cuda12] "
-        "for an older one; never both",
+        "for an older one, never both, from a checkout of ringfeed, as in "
+        "pip install '/path/to/checkout[cuda13]'",
     )
 
 
@@ -196,7 +197,8 @@ def _explain_driver() -> tuple[str, str]:
     if found == 0:
         return "there is no NVIDIA driver", f"install one on a machine with a GPU; {_USE_CPU}"
     major = found // 1000
-    other = f", or install ringfeed[cuda{major}] in its place" if major == 12 else ""
+    instead = f"install ringfeed[cuda{major}] in its place, from a checkout of ringfeed"
+    other = f", or {instead}" if major == 12 else ""
     reason = (
         f"the NVIDIA driver is too old: it supports CUDA {_version(found)}, and the CuPy that is "
         f"installed needs CUDA {needed // 1000}"

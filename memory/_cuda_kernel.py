@@ -98,8 +98,9 @@ def _explained(device: str, operation: str) -> Iterator[None]:
                 device,
                 operation=operation,
                 missing="it runs a kernel, and NVRTC, which compiles kernels, is not installed: "
-                "install ringfeed[cuda12-ctk] or ringfeed[cuda13-ctk], whichever CuPy is of, or "
-                "a CUDA toolkit",
+                "install ringfeed[cuda12-ctk] or ringfeed[cuda13-ctk], whichever CuPy is of, from "
+                "a checkout of ringfeed (pip install '/path/to/checkout[cuda13-ctk]'), or a CUDA "
+                "toolkit",
             ) from error
         if getattr(error, "status", None) == _NOT_SUPPORTED:
             raise NotImplementedDeviceError(

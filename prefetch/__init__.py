@@ -4,7 +4,7 @@
 
     import prefetch
 
-    with prefetch.open("configs/digits.yaml", batch_size=32) as feed:
+    with prefetch.open({"source": "train_lmdb", "batch_size": 32}) as feed:
         for batch in feed:
             images, labels = batch.data.numpy(), batch.label.numpy()
 
@@ -56,6 +56,7 @@ from prefetch._feed import FeedIterator as FeedIterator
 from prefetch._kernel_choice import kernels_available as kernels_available
 from prefetch._open import open as open  # noqa: A004 - reads as prefetch.open
 from prefetch._open import open_prototxt as open_prototxt
+from prefetch._shadowing import warn_of_hidden as _warn_of_hidden
 from prefetch._stats import FeedStats as FeedStats
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ for _name in set(__all__) - {"FeedConfig", "kernels_available"}:
 del _name
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+_warn_of_hidden()
 
 if _starting.begun:
     _starting.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from prefetch._device_transform import DeviceTransform
     from prefetch._first_record import FirstRecord
     from prefetch._order import Order
+    from prefetch._process_limits import MemoryLimit
     from prefetch._source import RecordSource
     from prefetch._state import Identity
     from prefetch._transform import RecordFiller, Transform
@@ -47,6 +47,7 @@ class Assembly:
         label_dtype: Element type of the labels; None for no labels.
         num_threads: Reader threads, 1 or more.
         prefetch: Batches kept ahead of the consumer, 1 or more.
+        host_limit: What the process might have of the machine's memory when the feed was opened.
         max_batches_held: Batches that the consumer may hold at a time, 1 or more.
         stall_warning_s: Seconds of waiting for a batch before the log says why; None for never.
     """
@@ -65,6 +66,7 @@ class Assembly:
     label_dtype: np.dtype[Any] | None
     num_threads: int
     prefetch: int
+    host_limit: MemoryLimit
     max_batches_held: int
     stall_warning_s: float | None
 
@@ -122,7 +124,7 @@ class Assembly:
         return None if self.first_shape is None else self.ring_memory(self.first_shape)
 
     def refuse_too_large(self, row_shape: tuple[int, ...]) -> None:
-        """Refuse a ring that host or device cannot hold, before it is allocated.
+        """Refuse a ring that process or device have no memory for, before it is allocated.
 
         Args:
             row_shape: As for `ring_memory`.
@@ -131,7 +133,7 @@ class Assembly:
             RingTooLargeError: One of them cannot.
         """
         self.ring_memory(row_shape).refuse_too_large(
-            machine_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            host=self.host_limit,
             device=self.device.name,
             device_limit_bytes=self.device.memory_info().limit_bytes,
         )

@@ -9,7 +9,6 @@ threads: images are decoded by all of them, and each then adds its own pixels, r
 from __future__ import annotations
 
 import io
-import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from prefetch._decode import ImageDecoder
 from prefetch._errors import RecordError
 from prefetch._faults import BadRecordError, Reason
 from prefetch._output_file import write_whole
+from prefetch._process_limits import num_cores
 from prefetch._reference import image_bytes, raw_pixels
 from prefetch._sums import sum_kernels
 
@@ -119,7 +119,7 @@ def compute_mean(
         SourceError: The database is damaged, or was changed meanwhile.
     """
     decoding = _Decoding(force_color=force_color, force_gray=force_gray)
-    num_threads = threads or len(os.sched_getaffinity(0))
+    num_threads = threads or num_cores()
     total = finish(
         aside(lambda: _add_all(source, num_threads, decoding, exact=exact)),
         None if progress is None else lambda done: progress(done, source.num_records),

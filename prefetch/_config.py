@@ -18,7 +18,7 @@ from prefetch._config_faults import (
 )
 from prefetch._config_models import FeedConfig, TransformConfig
 from prefetch._config_place import ConfigPlace, place_of, put_place
-from prefetch._config_values import absolute, expanded, plain
+from prefetch._config_values import absolute, encodable, expanded, plain
 from prefetch._errors import ConfigError, ConfigFault
 from prefetch._path_hints import URL
 
@@ -94,7 +94,10 @@ def _without(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlac
 def _name_of_file(origin: object) -> str:
     name = os.fspath(origin) if isinstance(origin, str | os.PathLike) else origin
     if isinstance(name, str):
-        return expanded(name)
+        try:
+            return encodable(expanded(name))
+        except ValueError as error:
+            raise ConfigError("configuration", (ConfigFault("", str(error)),)) from None
     message = (
         "expected the path of a YAML file, or the options as a mapping or a FeedConfig, as in "
         f"{_EXAMPLE}; found {'nothing' if origin is None else shown(origin)}"
@@ -125,7 +128,7 @@ def _read_file(path: Path) -> YamlDocument:
 
     with refusing_no_file(path, "give a YAML file, or the same options as a mapping"):
         document = read_yaml(path)
-    folder = path.parent.resolve()
+    folder = path.parent
     values = dict(document.values)
     for name in ("source", "quarantine"):
         if name in values:

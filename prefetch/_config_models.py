@@ -325,7 +325,7 @@ def _without(
     refused: AbstractSet[str], options: Mapping[str, Any], group: str = ""
 ) -> dict[str, Any]:
     """Return the options that no fault names, with a stand-in for a source that one does."""
-    sound: dict[str, Any] = {} if group else {"source": "."}
+    sound: dict[str, Any] = {} if group else {"source": "/"}
     touched = refused | {name for key in refused for name in with_ancestors(key)}
     for name, value in options.items():
         key = f"{group}{name}"

@@ -69,6 +69,7 @@ def _spelled(value: Any, folder: Path | None) -> str:
         return f"[{', '.join(_spelled(item, folder) for item in value)}]"
     if isinstance(value, Path):
         path = str(value) if folder is None else os.path.relpath(value, folder)
+        path = os.fsencode(path).decode("utf-8", "surrogateescape")  # whatever the locale is
         return _quoted(path)
     if isinstance(value, float):
         return _number(value)

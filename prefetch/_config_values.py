@@ -64,15 +64,45 @@ def expanded(path: str) -> str:
 
 
 def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
-    """Return a path, its leading ``~`` replaced, made absolute against an absolute folder.
+    """Return a path, its leading ``~`` replaced, made absolute against a folder.
 
-    Leading ``..`` are taken off against the folder, which is why it must hold no symbolic link;
-    any later ones stay, for what they mean depends on links inside the path.
+    Leading ``..`` are taken off against the folder; any later ones stay, for what they mean depends
+    on links inside the path. For an absolute path the folder need not be there.
+
+    Raises:
+        FileNotFoundError: The working directory, to which it is relative, has been removed.
     """
-    parts = Path(expanded(os.fspath(path))).parts
+    path = Path(expanded(os.fspath(path)))
+    if path.is_absolute():
+        return path
+    try:
+        folder = folder.resolve()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is relative to the working directory, which has been removed; "
+            "change into another one, or give an absolute path"
+        ) from None
+    parts = path.parts
     while parts[:1] == ("..",):
         folder, parts = folder.parent, parts[1:]
     return folder.joinpath(*parts)
+
+
+def encodable(name: str) -> str:
+    """Return a path as this process can open it: in UTF-8, where the locale lacks its letters.
+
+    Raises:
+        ValueError: It holds half a character.
+    """
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        try:
+            return os.fsdecode(name.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError:
+            message = f"no path holds half a character (a surrogate), found {name!a}"
+            raise ValueError(message) from None
+    return name
 
 
 def _path(value: object) -> Path:
@@ -80,22 +110,15 @@ def _path(value: object) -> Path:
         name = os.fspath(value)
         if isinstance(name, str) and "\0" in name:
             raise ValueError(f"no path holds a NUL character, found {shown(name)}")
-        if isinstance(name, str) and not _is_encodable(name):
-            raise ValueError(f"no path holds half a character (a surrogate), found {name!a}")
         if isinstance(name, str) and URL.match(name):
             raise ValueError(f"expected a local path, found the URL {name[:80]!r}; copy it here")
         if isinstance(name, str) and name:
-            return absolute(name, Path.cwd())
+            try:
+                return absolute(encodable(name), Path())
+            except FileNotFoundError as error:
+                raise ValueError(str(error)) from None
     cure = "; give it as text, as os.fsdecode does" if isinstance(value, bytes) else ""
     raise ValueError(f"expected the path of a file or folder, found {shown(value)}{cure}")
-
-
-def _is_encodable(name: str) -> bool:
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _optional_path(value: object) -> Path | None:

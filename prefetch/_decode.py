@@ -160,6 +160,12 @@ class ImageDecoder:
     def __init__(
         self, *, force_color: bool = False, force_gray: bool = False, max_pixels: int = MAX_PIXELS
     ) -> None:
+        # Here, where a feed is opened, though its records may all be raw: a reader's first import
+        # in the middle of a batch meets a process that may have given up its privileges by then,
+        # or has no file left to open. They take 0.1 s, too long for `import prefetch`.
+        import cv2  # noqa: F401, PLC0415
+        import simplejpeg  # noqa: F401, PLC0415
+
         self._force_color = force_color
         self._force_gray = force_gray
         self._max_pixels = max_pixels
@@ -283,7 +289,7 @@ class ImageDecoder:
         self, data: memoryview, header: JpegHeader
     ) -> NDArray[np.uint8] | None:
         """Decode into this thread's buffer; None where libjpeg has anything harmless to remark."""
-        import simplejpeg  # noqa: PLC0415 (feeds of raw records never need it)
+        import simplejpeg  # noqa: PLC0415 - slow to import
 
         # A CMYK image is decoded for libjpeg's verdict only: OpenCV converts it its own way.
         channels = 4 if header.components == 4 else self._channels(header)
@@ -307,7 +313,7 @@ class ImageDecoder:
         return image
 
     def _decode_with_opencv(self, data: memoryview) -> NDArray[np.uint8]:
-        import cv2  # noqa: PLC0415 (0.1 s, and feeds of raw records never need it)
+        import cv2  # noqa: PLC0415 - slow to import
 
         flag = cv2.IMREAD_UNCHANGED
         if self._force_color:

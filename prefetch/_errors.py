@@ -18,7 +18,7 @@
       QuarantineError (OSError)                  a bad record cannot be put aside
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
-      RingTooLargeError (MemoryError)            host or device cannot hold the ring
+      RingTooLargeError (MemoryError)            the process or device has no memory for the ring
       OutOfMemoryError (MemoryError)             a step of the work found no memory; says which
       ThreadStartError (RuntimeError)            the system gives no further reader thread
       BatchReleasedError (RuntimeError)          an accessor of a batch that was given back
@@ -300,17 +300,26 @@ class BatchesHeldError(PrefetchError, RuntimeError):
 
 
 class RingTooLargeError(PrefetchError, MemoryError):
-    """Raised before a ring is allocated that the machine's or the device's memory cannot hold.
+    """Raised before a ring is allocated that the process or the device has no memory for.
+
+    The process has what the machine has, or less: a control group, as containers have one, and
+    ``ulimit`` may allow it less.
 
     Attributes:
-        device: Name of the device whose memory does not suffice; None where it is the machine's.
+        device: Name of the device whose memory does not suffice; None where it is the process's.
         batch_bytes: Bytes there of the largest batch.
         num_batches: Batches in the ring at the start: prefetch and the one in use.
-        available_bytes: Bytes of memory that the device or the machine has.
+        available_bytes: Bytes of memory that the device has, or that are left to the process.
     """
 
     def __init__(
-        self, *, device: str | None, batch_bytes: int, num_batches: int, available_bytes: int
+        self,
+        *,
+        device: str | None,
+        batch_bytes: int,
+        num_batches: int,
+        available_bytes: int,
+        limit: str,
     ) -> None:
         self.device = device
         self.batch_bytes = batch_bytes
@@ -318,8 +327,7 @@ class RingTooLargeError(PrefetchError, MemoryError):
         self.available_bytes = available_bytes
         super().__init__(
             f"the ring needs {batch_bytes * num_batches} bytes ({num_batches} batches of "
-            f"{batch_bytes} bytes), and {'this machine' if device is None else f'device {device}'} "
-            f"has {available_bytes} bytes of memory; lower batch_size or prefetch"
+            f"{batch_bytes} bytes), and {limit}; lower batch_size or prefetch"
         )
 
 

@@ -25,6 +25,7 @@ from prefetch._database import Database
 from prefetch._examine import Examiner
 from prefetch._pages import TreePages
 from prefetch._problems import Problem, find_problems
+from prefetch._process_limits import num_cores
 from prefetch._records import Records, Walker
 from prefetch._sampling import RecordSampler
 from prefetch._sequence import RecordSequence
@@ -233,7 +234,7 @@ def _examine_in_steps(database: Database) -> Generator[int, None, Tally]:
     """Do so, and yield now and then how many were looked at."""
     total = database.num_records
     tally = Tally()
-    num_threads = len(os.sched_getaffinity(0))
+    num_threads = num_cores()
     pending: deque[tuple[Records, Future[Tally]]] = deque()
     walker = Walker([database], RecordSequence((total,), 0, total))
     with ThreadPoolExecutor(num_threads, "inspect") as pool:

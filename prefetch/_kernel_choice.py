@@ -9,7 +9,7 @@ The environment variable ``RINGFEED_KERNELS``, read at import, says which:
 =========  =====================================================================================
 
 The extension is missing where the package was built without a C compiler. Results are the same bit
-for bit; the twin takes 2 to 10 times as long.
+for bit; the twin takes 2 to 40 times as long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from prefetch import _reference
+from prefetch import _reference, _shadowing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +33,11 @@ logger = logging.getLogger("prefetch")
 
 _VARIABLE = "RINGFEED_KERNELS"
 
-_CURE = (
-    "it is built where a C compiler is found: install one (gcc, clang or MSVC) and then the "
-    "package again (pip install --force-reinstall --no-cache-dir ringfeed)"
+_CURE = "it is built where a C compiler is found: install one (gcc or clang), and then " + (
+    f"this checkout again (python -m pip install --editable {_shadowing.HERE})"
+    if _shadowing.is_checkout()
+    else "the package again, from its sources (python -m pip install --force-reinstall "
+    "--no-cache-dir /path/to/checkout)"
 )
 
 

@@ -125,7 +125,9 @@ def hold_to_write(folder: str, *, map_size: int) -> SharedEnvironment:
             shared = _environments.get(identity)
             if shared is None or not shared.is_open:
                 try:
-                    environment = lmdb.open(os.fsencode(folder), create=False, map_size=map_size)
+                    environment = lmdb.open(
+                        os.fsencode(folder), create=False, map_size=map_size, mode=0o666
+                    )
                 except lmdb.Error as error:
                     if "already open" in str(error):
                         raise DatabaseInUseError(
@@ -223,6 +225,7 @@ def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
             lock=lock,
             readonly=True,
             create=False,
+            mode=0o666,  # of a lock file made here, less umask: a writer of the group needs it too
             readahead=True,  # without it, a cold walk is 20 times as slow
             # No more address space than the file's pages, whatever map its writer had.
             map_size=file.newest().size_bytes,

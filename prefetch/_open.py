@@ -22,6 +22,7 @@ from prefetch._first_record import find_first_record
 from prefetch._mean import load_mean
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
+from prefetch._process_limits import MemoryLimit, memory_limit, num_cores
 from prefetch._quarantine import Quarantine
 from prefetch._quarantine_folder import why_not_a_quarantine
 from prefetch._refusals import told, told_limit
@@ -73,7 +74,7 @@ def open(  # noqa: A001 - reads as prefetch.open
         ConfigError: The configuration has faults; all of them are listed.
         SourceError: There is no usable database at the source.
         DeviceUnavailableError: The device is not there.
-        RingTooLargeError: The machine's or the device's memory cannot hold the ring.
+        RingTooLargeError: The process or the device has no memory for the ring.
         OutOfMemoryError: The process has no memory left for the opening itself.
 
     Example:
@@ -152,7 +153,9 @@ def open_prototxt(
 
 
 def _assemble(config: FeedConfig, origin: str) -> Feed:
-    return Feed(config, lambda state: _prefetcher(config, origin, state))
+    # Asked once: after load_state_dict the ring that goes would count as memory that is taken.
+    host_limit = memory_limit()
+    return Feed(config, lambda state: _prefetcher(config, origin, host_limit, state))
 
 
 @contextmanager
@@ -188,13 +191,17 @@ def _naming_origin(config: FeedConfig, origin: str) -> Iterator[None]:
         raise better from error.__cause__
 
 
-def _prefetcher(config: FeedConfig, origin: str, state: Mapping[str, Any] | None) -> Prefetcher:
+def _prefetcher(
+    config: FeedConfig, origin: str, host_limit: MemoryLimit, state: Mapping[str, Any] | None
+) -> Prefetcher:
     """Open what a configuration names, at the start or where a saved state goes on."""
     with _naming_origin(config, origin):
-        return _opened(config, state)
+        return _opened(config, host_limit, state)
 
 
-def _opened(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
+def _opened(
+    config: FeedConfig, host_limit: MemoryLimit, state: Mapping[str, Any] | None
+) -> Prefetcher:
     with locating(str(config.source[0]), "open"), ExitStack() as undo:
         subset = None if config.subset is None else (config.subset.start, config.subset.stop)
         source = RecordSource.open(config.source, subset=subset, lock=config.lock)
@@ -253,6 +260,7 @@ def _opened(config: FeedConfig, state: Mapping[str, Any] | None) -> Prefetcher:
             label_dtype=np.dtype(config.label_dtype) if config.labels else None,
             num_threads=_num_threads(config.threads, first.kind, batch_bytes=batch_bytes),
             prefetch=config.prefetch,
+            host_limit=host_limit,
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
         )
@@ -350,7 +358,7 @@ def _num_threads(threads: int | str, first: RecordKind, *, batch_bytes: int | No
     """
     if isinstance(threads, int):
         return threads
-    cores = len(os.sched_getaffinity(0))
+    cores = num_cores()
     encoded = first == "encoded"
     is_small = batch_bytes is not None and batch_bytes < _LEAST_BYTES_FOR_TWO
     num = cores if encoded else min(cores, 1 if is_small else _RAW_THREADS)

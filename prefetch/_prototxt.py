@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prefetch._config import FeedConfig
 from prefetch._config_faults import closest_key, expected_one_of, in_file_order
 from prefetch._config_place import ConfigPlace, put_place
-from prefetch._config_values import absolute
+from prefetch._config_values import absolute, encodable
 from prefetch._errors import ConfigError, ConfigFault, PrefetchWarning, UnsupportedSourceError
 from prefetch._network import NetworkLayer, read_layers
 from prefetch._network_draws import is_random
@@ -28,7 +29,6 @@ from prefetch._network_fields import COMPUTING_TYPES, LAYERS, meant
 from prefetch.caffe import DataParameter, Phase
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
@@ -130,7 +130,10 @@ def read_data_layer(
         UnsupportedSourceError: The layer is of another type, or its database no LMDB.
         OSError: The file cannot be read.
     """
-    file = Path(path)
+    try:
+        file = Path(encodable(os.fspath(path)))
+    except ValueError as error:
+        raise ConfigError("network", (ConfigFault("", str(error)),)) from None
     of_network = _PHASES.get(str(phase).upper())
     if of_network is None:
         message = expected_one_of(phase, list(_PHASES))
@@ -138,7 +141,7 @@ def read_data_layer(
     layers = read_layers(file, of_network, [stages] if isinstance(stages, str) else stages)
     chosen = _choose(file, layers, phase.upper(), layer, argument_names)
     parameter, data = chosen.parameter, chosen.parameter.data_param
-    folder = Path(root).resolve()
+    folder = Path(root)
     if data.backend != DataParameter.LMDB:
         raise UnsupportedSourceError(
             str(file.absolute()), _backend_refusal(chosen, absolute(data.source, folder))

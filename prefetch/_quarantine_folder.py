@@ -142,7 +142,13 @@ def _is_written_like_one(meta: Meta) -> bool:
 
 
 def _opened_anew(path: Path, *, map_size: int) -> lmdb.Environment:
-    return lmdb.open(os.fsencode(path), subdir=False, lock=False, map_size=map_size)
+    return lmdb.open(
+        os.fsencode(path),
+        subdir=False,
+        lock=False,
+        map_size=map_size,
+        mode=0o666,  # less umask, as for every other file; LMDB's binding has 0644
+    )
 
 
 @contextmanager

@@ -13,6 +13,8 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reader's otherwise
+
 from prefetch._errors import FeedClosedError
 from prefetch._fill import Filler
 from prefetch._schedule import Opening

@@ -11,6 +11,8 @@ from prefetch._errors import RingTooLargeError
 if TYPE_CHECKING:
     import numpy as np
 
+    from prefetch._process_limits import MemoryLimit
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingMemory:
@@ -66,24 +68,25 @@ class RingMemory:
         return self.num_batches * self.device_batch_bytes
 
     def refuse_too_large(
-        self, *, machine_bytes: int, device: str, device_limit_bytes: int | None
+        self, *, host: MemoryLimit, device: str, device_limit_bytes: int | None
     ) -> None:
-        """Refuse a ring that the machine's or the device's memory cannot hold.
+        """Refuse a ring that what the process may have, or the device's memory, cannot hold.
 
         Args:
-            machine_bytes: Memory that the machine has.
+            host: What this process may have of the machine's memory.
             device: Name of the device.
             device_limit_bytes: Memory that it has; None for no limit.
 
         Raises:
             RingTooLargeError: It cannot.
         """
-        if self.host_bytes > machine_bytes:
+        if self.host_bytes > host.available_bytes:
             raise RingTooLargeError(
                 device=None,
                 batch_bytes=self.host_batch_bytes,
                 num_batches=self.num_batches,
-                available_bytes=machine_bytes,
+                available_bytes=host.available_bytes,
+                limit=str(host),
             )
         if device_limit_bytes is not None and self.device_bytes > device_limit_bytes:
             raise RingTooLargeError(
@@ -91,6 +94,7 @@ class RingMemory:
                 batch_bytes=self.device_batch_bytes,
                 num_batches=self.num_batches,
                 available_bytes=device_limit_bytes,
+                limit=f"device {device} has {device_limit_bytes} bytes of memory",
             )
 
     def __str__(self) -> str:

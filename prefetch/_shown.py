@@ -7,6 +7,7 @@ scripts stay. What is shown once, and messages that it stands in, are shown agai
 
 from __future__ import annotations
 
+import encodings.unicode_escape  # noqa: F401 - else imported by the first escape, on any thread
 import os
 from typing import Final
 

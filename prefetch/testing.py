@@ -41,7 +41,7 @@ def write_database(path: str | os.PathLike[str], records: Iterable[tuple[bytes, 
     # Twice the content and a page a record: no node wastes more than that.
     map_size = 2 * nbytes + 8192 * len(content) + (1 << 20)
     with (
-        lmdb.open(os.fsencode(folder), map_size=map_size) as environment,
+        lmdb.open(os.fsencode(folder), map_size=map_size, mode=0o777) as environment,
         environment.begin(write=True) as transaction,
     ):
         for key, value in content:

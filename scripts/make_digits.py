@@ -69,7 +69,10 @@ def _write(folder: Path) -> None:
         stratify=digits.target,
         random_state=0,
     )
-    with lmdb.open(str(folder), lock=False) as database, database.begin(write=True) as transaction:
+    with (
+        lmdb.open(str(folder), lock=False, mode=0o777) as database,
+        database.begin(write=True) as transaction,
+    ):
         for place, scan in enumerate(np.concatenate([train, test])):
             datum = Datum(
                 channels=1,

@@ -13,7 +13,7 @@ venv=$1
 if [ -n "${2:-}" ]; then
     set -- "$2"
 else
-    set -- python3.13 python3.12 python3.11 python3
+    set -- python3.13 python3.12 python3.11 python3.14 python3 # first those that the tests ran under
 fi
 stamp=$venv/.installed
 place=$(pwd -P)

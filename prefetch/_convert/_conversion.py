@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from prefetch._convert._finished import FINISHED_FILE, Report, finished_report, 
 from prefetch._convert._images import one_thread_a_call
 from prefetch._convert._resuming import Stored, check_unchanged, note_of
 from prefetch._counted import counted
+from prefetch._process_limits import num_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -83,7 +83,7 @@ def convert(
         ShapesDifferError: Shapes differ, and are not to.
         ConversionError: The disk is full, the place is taken, or no place to write.
     """
-    num_threads = threads or len(os.sched_getaffinity(0))
+    num_threads = threads or num_cores()
     description = description_of(examples)
     finished = finished_report(database, description) if resume else None
     if finished is not None and _is_as_asked(

@@ -91,12 +91,15 @@ class Draft:
             try:
                 _agree(self._lock, self.folder, description, resume=resume)
                 self._notes = os.open(
-                    self.folder / "notes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664
+                    self.folder / "notes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
                 )
                 undo.callback(os.close, self._notes)
                 _check_whole(self.folder / "database")
                 self._environment = lmdb.open(
-                    os.fsencode(self.folder / "database"), map_size=map_bytes, lock=False
+                    os.fsencode(self.folder / "database"),
+                    map_size=map_bytes,
+                    lock=False,
+                    mode=0o777,  # less umask, as for every other file; LMDB's binding has 0755
                 )
                 undo.callback(self._environment.close)
                 self._last_key = self._stored_last_key()
@@ -354,7 +357,7 @@ def _locked(path: Path) -> int:
         ConversionError: Another process has it locked, or has just removed it.
         OSError: It cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _INTERRUPTED = 130
+_NO_WORKING_DIRECTORY = (
+    "the working directory has been removed; change into another one, or give absolute paths"
+)
 
 
 class _Commands(TyperGroup):
@@ -72,7 +75,9 @@ def _in_words(error: Exception) -> str:
     """Return what an error says, with the file that it is about and without its number."""
     if isinstance(error, OSError) and error.strerror:
         if error.filename is None:
-            return error.strerror
+            # A command makes relative paths absolute, and of these calls only that fails so.
+            is_cwd = isinstance(error, FileNotFoundError)
+            return _NO_WORKING_DIRECTORY if is_cwd else error.strerror
         path = os.path.abspath(os.fsdecode(error.filename))  # noqa: PTH100 - it may be of bytes
         return f"{shown_path(path)}: {error.strerror}"
     words = str(error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._endless import endless
+from prefetch._process_limits import num_cores
 from prefetch.cli import _consumers as consumers
 from prefetch.cli._measurement import Case, measure_in_turns
 
@@ -59,7 +60,7 @@ def describe(open_feed: OpenFeed, source: str) -> dict[str, Any]:
                 "python": platform.python_version(),
                 "numpy": np.__version__,
                 "platform": platform.platform(),
-                "cpus": len(os.sched_getaffinity(0)),
+                "cpus": num_cores(),
                 "load": os.getloadavg()[0],
             },
             "feed": {

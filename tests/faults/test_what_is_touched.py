@@ -94,6 +94,8 @@ def test_hostile_records_lead_to_no_file_and_run_nothing(tmp_path: Path) -> None
     config = tmp_path / "looked_at"
     named = [config / name for name in ("db", "mean.npy", "feed.yaml", "aside")]
     named.append(Path(ruamel.yaml.__file__).parent)  # it looks for plug-ins beside itself
+    # What the system says of this process's limits of memory and processors.
+    named += map(Path, ("/proc/self", "/proc/meminfo", "/sys/fs/cgroup"))
     for event, argument in touched:
         path = Path(argument)
         made_whole = {"os.link", "os.remove"} if path.parent == config / "aside" else set()

@@ -65,6 +65,7 @@ def test_without_cupy_the_extras_are_named(
     assert done.returncode == 0, done.stderr
     assert "ringfeed[cuda13]" in done.stdout
     assert "ringfeed[cuda12]" in done.stdout
+    assert "pip install '/path/to/checkout[cuda13]'" in done.stdout  # no index has the package
 
 
 def test_an_ordinal_that_does_not_exist_is_refused_by_name() -> None:

@@ -198,7 +198,7 @@ with prefetch.testing.example_database() as path:
     try:
         prefetch.open({"source": path, "transform": {"where": "device"}}, device=device)
     except prefetch.ConfigError as error:
-        assert "ringfeed[cuda13-ctk]" in str(error), error
+        assert "'/path/to/checkout[cuda13-ctk]'" in str(error), error
     else:
         raise AssertionError
 device.close()

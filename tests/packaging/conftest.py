@@ -19,6 +19,7 @@ _NOT_SOURCES = shutil.ignore_patterns(
     ".git",
     ".venv*",
     ".*_cache",
+    "_kernels*.so",
     ".hypothesis",
     "__pycache__",
     "*.egg-info",
@@ -33,11 +34,13 @@ class Distribution:
     """What was built.
 
     Attributes:
+        checkout: The copy that it was built from, in which the extension is not.
         wheel: The wheel.
         sdist: The source archive.
         installed: A folder with the wheel's content, as pip lays it.
     """
 
+    checkout: Path
     wheel: Path
     sdist: Path
     installed: Path
@@ -85,7 +88,7 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     command = [*pip, "--target", str(installed), str(wheel)]
     subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
-    return Distribution(wheel, sdist, installed)
+    return Distribution(copy, wheel, sdist, installed)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,16 @@
-"""What ``import prefetch`` costs and brings along, where the wheel is installed."""
+"""What ``import prefetch`` costs, brings along, and finds, where the wheel is installed."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import DEADLINE_S
+from processes import CHECKOUT, DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.packaging.conftest import Distribution
@@ -52,3 +55,66 @@ def test_importing_does_not_bring_along_what_is_slow_and_not_always_needed(
 @pytest.fixture(scope="module")
 def imported_modules(distribution: Distribution) -> set[str]:
     return _import_prefetch(distribution)[1]
+
+
+# --- a checkout in the working directory ---------------------------------------------------------
+
+
+def _imported_in(folder: Path, installed: Path, *options: str) -> tuple[Path, str]:
+    """Return where `prefetch` comes from, in a process started in a folder, and what is said."""
+    run = subprocess.run(
+        [sys.executable, *options, "-c", "import prefetch; print(prefetch.__file__)"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    )
+    return Path(run.stdout.strip()).parent.parent, run.stderr
+
+
+def test_a_checkout_in_place_of_what_is_installed_is_said(
+    distribution: Distribution, tmp_path: Path
+) -> None:
+    installed, checkout = distribution.installed, distribution.checkout
+    came_from, said = _imported_in(checkout, installed)
+    assert checkout == came_from
+    assert (
+        f"PrefetchWarning: prefetch is imported from {checkout}, where Python was started, in "
+        f"place of the one that is installed in {installed}: for that one start elsewhere, or "
+        f"with python -P; to work with this one, install it: python -m pip install --editable "
+        f"{checkout}\n"
+    ) in said
+    assert "<string>:1: " in said
+    assert (installed, "") == _imported_in(tmp_path, installed)
+    assert (installed, "") == _imported_in(checkout, installed, "-P")
+
+
+def test_a_checkout_that_hides_nothing_says_nothing(distribution: Distribution) -> None:
+    checkout = distribution.checkout
+    assert (CHECKOUT, "") == _imported_in(CHECKOUT, checkout.parent)  # by an editable install
+    assert (checkout, "") == _imported_in(checkout.parent, checkout)  # by PYTHONPATH
+
+
+def test_without_the_extension_the_cure_is_for_the_checkout_or_for_what_is_installed(
+    distribution: Distribution, tmp_path: Path
+) -> None:
+    code = "from prefetch import _kernel_choice as it; print(it.choose('c'))"
+    bare = tmp_path / "installed"
+    unbuilt = shutil.ignore_patterns("_kernels*.so")
+    shutil.copytree(distribution.installed, bare, ignore=unbuilt)
+    for folder, cure in (
+        (distribution.checkout, f"--editable {distribution.checkout})"),
+        (bare, "--force-reinstall --no-cache-dir /path/to/checkout)"),
+    ):
+        run = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+        )
+        assert "install one (gcc or clang), and then " in run.stderr
+        assert run.stderr.endswith(f"{cure}\n")

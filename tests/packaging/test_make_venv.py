@@ -99,3 +99,22 @@ def test_without_a_usable_python_a_sentence_says_what_to_install(place: Place, s
     assert "Found no Python 3.11 or newer" in made.stderr
     assert "apt-get install python3" in made.stderr
     assert not (place.folder / ".venv").exists()
+
+
+def test_every_release_that_is_supported_is_looked_for_by_its_name(
+    place: Place, tmp_path: Path
+) -> None:
+    for release in ("3.14", "3.13", "3.12", "3.11"):
+        (tmp_path / f"python{release}").write_text("#!/bin/sh\nexit 127\n")  # as a pyenv shim
+        (tmp_path / f"python{release}").chmod(0o755)
+    shutil.copy(place.python, tmp_path / "python3.14")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    made = subprocess.run(
+        ["sh", str(_SCRIPT), ".venv"],
+        cwd=place.folder,
+        env=environment,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert 0 == made.returncode
+    assert 1 == place.num_calls("-m venv --clear")

@@ -283,7 +283,7 @@ def test_threads_auto_goes_by_what_the_readers_have_to_do(
     *,
     encoded: bool,
 ) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("prefetch._open.num_cores", lambda: 4)
     image = np.zeros((3, side, side), np.uint8)
     value = encode_image(image, label=0)
     if encoded:

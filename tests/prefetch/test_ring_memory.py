@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import prefetch
+from prefetch._process_limits import MemoryLimit
 from prefetch._ring_memory import RingMemory
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
@@ -40,12 +41,24 @@ def test_it_is_the_slots_times_data_and_labels_of_the_largest_batch() -> None:
 def test_the_machine_and_the_device_have_to_hold_it_and_just_enough_is_enough() -> None:
     found = ring()
     enough = found.host_bytes
-    found.refuse_too_large(machine_bytes=enough, device="cuda:0", device_limit_bytes=enough)
-    found.refuse_too_large(machine_bytes=enough, device="simulated", device_limit_bytes=None)
+    found.refuse_too_large(
+        host=MemoryLimit("this machine has", enough), device="cuda:0", device_limit_bytes=enough
+    )
+    found.refuse_too_large(
+        host=MemoryLimit("this machine has", enough), device="simulated", device_limit_bytes=None
+    )
     with pytest.raises(prefetch.RingTooLargeError, match=f"needs {enough} bytes.*this machine"):
-        found.refuse_too_large(machine_bytes=enough - 1, device="cuda:0", device_limit_bytes=None)
+        found.refuse_too_large(
+            host=MemoryLimit("this machine has", enough + 9, 10),
+            device="cuda:0",
+            device_limit_bytes=None,
+        )
     with pytest.raises(prefetch.RingTooLargeError, match=f"needs {enough} bytes.*device cuda:0"):
-        found.refuse_too_large(machine_bytes=enough, device="cuda:0", device_limit_bytes=enough - 1)
+        found.refuse_too_large(
+            host=MemoryLimit("this machine has", enough),
+            device="cuda:0",
+            device_limit_bytes=enough - 1,
+        )
 
 
 @pytest.mark.parametrize(("device", "on_device"), [("cpu", 0), ("simulated", 1)])
