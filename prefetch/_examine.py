@@ -14,6 +14,7 @@ import numpy as np
 from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
 from prefetch._faults import BadRecordError, Fault, Reason
+from prefetch._image_format import format_of
 from prefetch._reference import image_bytes, raw_pixels
 
 if TYPE_CHECKING:
@@ -29,18 +30,6 @@ RAW = "raw"
 FLOAT = "float"
 DAMAGED = "damaged"
 UNKNOWN_IMAGE = "encoded"
-
-_SIGNATURES = (
-    ("jpeg", b"\xff\xd8\xff"),
-    ("png", b"\x89PNG\r\n\x1a\n"),
-    ("gif", b"GIF8"),
-    ("bmp", b"BM"),
-    ("tiff", b"II*\0"),
-    ("tiff", b"MM\0*"),
-    ("jpeg2000", b"\0\0\0\x0cjP  "),
-    *(("pnm", b"P%d" % number) for number in range(1, 7)),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -139,7 +128,4 @@ def kind_of(datum: DatumView) -> str:
     """Return the kind of a record, by its first bytes where it is an image file."""
     if not datum.encoded:
         return RAW if datum.data or not datum.floats.size else FLOAT
-    head = bytes((datum.data or b"")[:12])
-    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
-        return "webp"
-    return next((name for name, first in _SIGNATURES if head.startswith(first)), UNKNOWN_IMAGE)
+    return format_of(bytes((datum.data or b"")[:16])) or UNKNOWN_IMAGE

@@ -128,11 +128,11 @@ _SENTENCES = {
         "format, or not encoded at all"
     ),
     Reason.IMAGE_CUT: (
-        "the JPEG ends before its end marker, after {0} bytes: its lower part is missing; "
-        "write the whole file"
+        "the JPEG ends before its end marker, after {0} bytes: it was cut, or its end was written "
+        "over, so that pixels may be missing; write the whole file"
     ),
     Reason.IMAGE_CORRUPT: (
-        "the JPEG ({0} bytes) is damaged inside, so that some of its pixels are wrong; write "
+        "the JPEG ({0} bytes) is damaged or malformed, so that pixels of it may be wrong; write "
         "it again from the original"
     ),
     Reason.IMAGE_DEPTH: (
@@ -140,8 +140,9 @@ _SENTENCES = {
         "reduces it, or convert it to 8 bits"
     ),
     Reason.IMAGE_TOO_LARGE: (
-        "the image says that it is {0} x {1} pixels (height x width), and at most {2} pixels "
-        "are decoded: it is damaged, or made to exhaust memory"
+        "the image says that it is {0} x {1} pixels (height x width), and at most {2} pixels are "
+        "decoded of its {3} bytes: it is damaged, or made to exhaust memory; where it is sound, "
+        "raise max_pixels_per_byte"
     ),
     Reason.SMALLER_THAN_CROP: (
         "the record is {0} x {1} pixels (height x width), smaller than the crop of {2} x {2}; "

@@ -13,8 +13,9 @@ import simplejpeg
 from processes import run_code
 
 from prefetch import _decode
-from prefetch._decode import ImageDecoder, read_jpeg_header
+from prefetch._decode import ImageDecoder
 from prefetch._faults import BadRecordError, Reason
+from prefetch._jpeg import read_jpeg_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
