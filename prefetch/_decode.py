@@ -42,7 +42,7 @@ from prefetch._jpeg import (
     read_jpeg_header,
     without_harmless,
 )
-from prefetch._png import first_frame
+from prefetch._png import still_images
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +133,7 @@ class ImageDecoder:
         except UnknownFormatError:
             raise BadRecordError(Reason.UNDECODABLE, (len(data),)) from None
         if format_of(bytes(data[:16])) == "png":
-            self._check_first_frame(data)
+            self._check_animation(data)
         return self._decode_with_opencv(data)
 
     def decode_small(self, data: memoryview, side: int) -> NDArray[np.uint8]:
@@ -278,19 +278,19 @@ class ImageDecoder:
             detail = f"there is a marker 0x{odd:02x} among its pixels"
             raise BadRecordError(Reason.IMAGE_CORRUPT, (len(data),), detail=detail)
 
-    def _check_first_frame(self, data: memoryview) -> None:
-        """Refuse an animated PNG whose first frame is damaged; OpenCV would not look.
+    def _check_animation(self, data: memoryview) -> None:
+        """Refuse an animated PNG that is damaged; OpenCV would not look.
 
         Raises:
             BadRecordError: A checksum is wrong, or pixels are missing.
         """
         try:
-            frame = first_frame(data)
+            stills = still_images(data)
         except ValueError as error:
             numbers = (len(data),)
             raise BadRecordError(Reason.UNDECODABLE, numbers, detail=str(error)) from None
-        if frame is not None:
-            self._decode_with_opencv(memoryview(frame))
+        for still in stills:
+            self._decode_with_opencv(memoryview(still))
 
     def _decode_with_opencv(self, data: memoryview) -> NDArray[np.uint8]:
         import cv2  # noqa: PLC0415 (0.1 s, and feeds of raw records never need it)

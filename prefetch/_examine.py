@@ -31,6 +31,7 @@ FLOAT = "float"
 DAMAGED = "damaged"
 UNKNOWN_IMAGE = "encoded"
 
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What one record is.

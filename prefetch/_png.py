@@ -1,7 +1,8 @@
 """Animated PNGs: OpenCV looks at no checksum of theirs, and fills missing pixels up.
 
-So the first frame, which is what OpenCV hands out, is made a PNG of its own, and libpng judges that
-as it judges plain files. The chunks that only an animation has are checked here.
+It hands out the first frame of the animation, or the image that viewers without animation show. So
+these are made PNGs of their own, and libpng judges them as it judges plain files. The checksums of
+all other chunks are looked at here.
 """
 
 from __future__ import annotations
@@ -16,44 +17,42 @@ if TYPE_CHECKING:
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
-def first_frame(data: memoryview) -> bytes | None:
-    """Return the first frame of an animated PNG as a PNG; None where the file is not animated.
+def still_images(data: memoryview) -> list[bytes]:
+    """Return the first frame of an animated PNG, and its default image if that is another.
+
+    Returns:
+        PNGs; none where the file is not animated.
 
     Raises:
         ValueError: The file ends early, the animation has no frame, or a checksum is wrong.
     """
     if not _is_animated(data):
-        return None
-    before: list[bytes] = []
-    pixels: list[bytes] = []
-    header = size = b""
-    num_frames = 0
-    name = b""
+        return []
+    chunks: list[tuple[bytes, bytes]] = []
     for name, content, checksum in _chunks(data):
         if checksum != _checksum(name, content):
             raise ValueError(f"the checksum of its chunk {name!r} is wrong")
-        if name == b"IHDR":
-            header = content
-        elif name == b"fcTL":
-            num_frames += 1
-            size = size or content[4:12]
-        elif name in (b"PLTE", b"tRNS"):
-            before.append(_chunk(name, content))
-        elif num_frames == 1 and name in (b"IDAT", b"fdAT"):
-            pixels.append(content if name == b"IDAT" else content[4:])
-    if name != b"IEND":
+        chunks.append((name, content))
+    if not chunks or chunks[-1][0] != b"IEND":
         raise ValueError("it ends before its end chunk")
-    if not pixels:
+    controls = [place for place, (name, _) in enumerate(chunks) if name == b"fcTL"]
+    if not controls:
         raise ValueError("it is an animation without frames")
-    return b"".join(
-        (
-            _SIGNATURE,
-            _chunk(b"IHDR", size + header[8:]),
-            *before,
-            _chunk(b"IDAT", b"".join(pixels)),
-            _chunk(b"IEND", b""),
-        )
-    )
+    shared = b"".join(_chunk(*one) for one in chunks if one[0] in (b"PLTE", b"tRNS"))
+    header = chunks[0][1]
+    default = b"".join(content for name, content in chunks if name == b"IDAT")
+    stills = [_still(header, shared, default)]
+    first = chunks[slice(*[*controls, None][:2])]
+    frame = b"".join(content[4:] for name, content in first if name == b"fdAT")
+    if frame:
+        size = first[0][1][4:12]
+        stills.append(_still(size + header[8:], shared, frame))
+    return stills
+
+
+def _still(header: bytes, shared: bytes, pixels: bytes) -> bytes:
+    ends = _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
+    return _SIGNATURE + _chunk(b"IHDR", header) + shared + ends
 
 
 def _is_animated(data: memoryview) -> bool:
