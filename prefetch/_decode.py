@@ -196,7 +196,7 @@ class ImageDecoder:
             header.common
             and header.components in (1, 3)
             and min(header.height, header.width) > 0
-            and (header.upright or not forced)
+            and (header.is_upright or not forced)
         )
 
     def _channels(self, header: JpegHeader) -> int:

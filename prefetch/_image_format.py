@@ -72,7 +72,7 @@ def canvas_of(data: memoryview) -> Canvas:
         raise UnknownFormatError
     try:
         return _FORMATS[name][1](data)
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, LookupError, ValueError):
         raise UnknownFormatError from None
 
 

@@ -70,7 +70,7 @@ class JpegHeader(NamedTuple):
         width: In pixels, as stored.
         components: 1 grey, 3 colour, 4 CMYK.
         common: Whether it is 8-bit and Huffman-coded, as nearly all files are.
-        upright: Whether it is sure that EXIF asks for no turning.
+        orientation: What EXIF asks for: 1 for no turning, 2 to 8 for one; any other in doubt.
         one_scan: Whether libjpeg stops after its first scan.
         scan: Where that begins, in bytes.
     """
@@ -79,9 +79,19 @@ class JpegHeader(NamedTuple):
     width: int
     components: int
     common: bool
-    upright: bool
+    orientation: int
     one_scan: bool
     scan: int
+
+    @property
+    def is_upright(self) -> bool:
+        """Whether it is sure that EXIF asks for no turning."""
+        return self.orientation == 1
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether EXIF asks for a turning or mirroring."""
+        return 1 < self.orientation <= 8
 
 
 def read_jpeg_header(data: memoryview) -> JpegHeader | None:
@@ -95,7 +105,7 @@ def read_jpeg_header(data: memoryview) -> JpegHeader | None:
     """
     frame: tuple[int, int, int, int] | None = None
     common = one_scan = False
-    upright = True
+    orientation = 1
     for marker, start, end in _segments(data, _TABLES):
         if marker in _FRAMES:
             if frame is not None or end - start < 10:
@@ -104,11 +114,12 @@ def read_jpeg_header(data: memoryview) -> JpegHeader | None:
             common = marker in _HUFFMAN_FRAMES and frame[0] == 8
             one_scan = marker in _ONE_SCAN_FRAMES
         elif marker == _APP1:
-            upright = upright and _turn_of(data[start + 4 : end]) == 1
+            if orientation == 1:
+                orientation = _orientation(data[start + 4 : end])
         elif marker == _START_OF_SCAN and frame is not None:
             _, height, width, components = frame
             one_scan = one_scan and len(data) > start + 4 and data[start + 4] == components
-            return JpegHeader(height, width, components, common, upright, one_scan, start)
+            return JpegHeader(height, width, components, common, orientation, one_scan, start)
     return None
 
 
@@ -183,7 +194,7 @@ def _segments(data: memoryview, passed: frozenset[int] = frozenset()) -> Iterato
             at = end
 
 
-def _turn_of(segment: memoryview) -> int:
+def _orientation(segment: memoryview) -> int:
     """Return the orientation that an APP1 segment asks for; 0 where in doubt."""
     if bytes(segment[:6]) != b"Exif\0\0":
         return 1

@@ -32,7 +32,7 @@ from prefetch import _kernel_choice, _reference
 from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import MAX_PIXELS_PER_BYTE, ImageDecoder
 from prefetch._errors import ConfigError, ConfigFault
-from prefetch._faults import BadRecordError, Fault, Reason
+from prefetch._faults import BadRecordError, Fault, Reason, no_datum
 from prefetch._mapped_records import MappedRecords, fill_together, views
 from prefetch._reference import ENCODED, Outcome, Recipe
 
@@ -296,7 +296,7 @@ class RecordTransformer:
             image = self._stored(records)
             _reference.check_fit(image[:3], self._recipe)
         except DatumError as bad:
-            return Fault(0, Reason(bad.reason), bad.numbers)
+            return no_datum(0, bad.reason, bad.numbers, views(records)[0])
         except BadRecordError as bad:
             return bad.at(0)
         return image
@@ -359,6 +359,8 @@ class RecordTransformer:
                 # Parsed a second time for its bytes: decoding takes a hundred times as long.
                 encoded = _reference.image_bytes(parse_datum(values[position]))
                 fault = self._fill_encoded(encoded, words[position], data, position)
+            elif code < Reason.NO_PIXELS:
+                fault = no_datum(position, code, numbers, values[position])
             else:
                 fault = Fault(position, Reason(code), numbers)
             if fault is not None:

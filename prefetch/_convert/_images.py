@@ -41,6 +41,7 @@ from prefetch._datum import encode_datum
 from prefetch._decode import MAX_PIXELS, MAX_PIXELS_PER_BYTE, ImageDecoder
 from prefetch._faults import BadRecordError, Reason
 from prefetch._input_file import check_regular, open_regular
+from prefetch._jpeg import read_jpeg_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,12 +206,20 @@ class ImageExamples:
             shape = self._decoders.shape_as_it_is(file)
             if shape is not None:
                 value = encode_datum(data=file, label=label, encoded=True)
-                return Example(value, shape, unchanged=True)
+                header = read_jpeg_header(memoryview(file))
+                return Example(
+                    value,
+                    shape,
+                    unchanged=True,
+                    is_turned=header is not None and header.is_turned,
+                    remark=self._decoders.as_it_is.remark,
+                )
         image = self._decoders.wanted.decode(memoryview(file))
         if treatment.resizes:
             size = treatment.resize_width, treatment.resize_height
             image = np.atleast_3d(cv2.resize(image, size))
         height, width, channels = image.shape
+        remark = self._decoders.wanted.remark
         if encoding:
             file = _encoded(image, encoding)
             if not _is_usable(encoding, channels):
@@ -228,7 +237,7 @@ class ImageExamples:
                 label=label,
                 encoded=False,
             )
-        return Example(value, (channels, height, width))
+        return Example(value, (channels, height, width), remark=remark)
 
 
 @contextmanager
@@ -259,13 +268,13 @@ class _Decoders(threading.local):
     def __init__(self, treatment: Treatment) -> None:
         gray, most = treatment.gray, treatment.max_pixels_per_byte
         self.wanted = ImageDecoder(force_gray=gray, force_color=not gray, max_pixels_per_byte=most)
-        self._as_it_is = ImageDecoder(max_pixels_per_byte=most)
+        self.as_it_is = ImageDecoder(max_pixels_per_byte=most)
         self._usable_channels = (1,) if gray else (1, 3)
 
     def shape_as_it_is(self, file: bytes) -> tuple[int, int, int] | None:
         """Return the shape that a feed gives a file as it is; None where it is of no use to it."""
         try:
-            height, width, channels = self._as_it_is.decode(memoryview(file)).shape
+            height, width, channels = self.as_it_is.decode(memoryview(file)).shape
         except BadRecordError:
             return None
         return (channels, height, width) if channels in self._usable_channels else None

@@ -200,6 +200,7 @@ def convert(
             database.absolute(),
         )
     _warn_of_shapes(done)
+    _warn_of_jpegs(done)
     elapsed_s = time.perf_counter() - began
     if as_json:
         print_json(_as_json(database, opened, done, listed_in, elapsed_s))
@@ -273,6 +274,22 @@ def _warn_of_input(options: InputOptions, opened: Input) -> None:
         logger.warning(
             "%s longer than LMDB's keys, which hold the beginning and a digest",
             counted(opened.num_keys_shortened, "name"),
+        )
+
+
+def _warn_of_jpegs(done: Report) -> None:
+    if done.num_turned:
+        logger.warning(
+            "%s stored as they are, which EXIF asks to turn: a feed serves them upright with "
+            "force_color or force_gray, and lying without",
+            counted(done.num_turned, "JPEG"),
+        )
+    if done.remarks:
+        logger.warning(
+            "libjpeg remarks on %s, and leaves the pixels as they are: %s%s",
+            counted(done.num_remarked, "image"),
+            "; ".join(f"{path} ({remark})" for path, remark in done.remarks),
+            "; ..." if done.num_remarked > len(done.remarks) else "",
         )
 
 

@@ -386,7 +386,7 @@ def test_the_header_of_a_jpeg_is_read() -> None:
     assert header is not None
     assert (header.height, header.width, header.components) == (12, 20, 3)
     assert header.common
-    assert header.upright
+    assert header.is_upright
 
 
 def test_fill_bytes_before_a_marker_are_skipped() -> None:
