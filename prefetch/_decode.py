@@ -226,7 +226,8 @@ class ImageDecoder:
         Raises:
             BadRecordError: It reports damage.
         """
-        first, nbytes = "", len(data)
+        first = remark = ""
+        nbytes = len(data)
         for _ in range(_MOST_REMARKS):
             remark, image = self._decode_with_simplejpeg(data, header)
             if image is not None or any(words in remark for words in _NO_ANSWER):

@@ -134,7 +134,7 @@ class Examiner:
 
 def is_turned(datum: DatumView) -> bool:
     """Return whether a record is a JPEG that EXIF asks to turn."""
-    if not (datum.encoded and datum.data and datum.data[:3] == JPEG_SIGNATURE):
+    if not (datum.encoded and datum.data and bytes(datum.data[:3]) == JPEG_SIGNATURE):
         return False
     header = read_jpeg_header(datum.data)
     return header is not None and header.is_turned

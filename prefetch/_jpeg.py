@@ -108,7 +108,7 @@ def read_jpeg_header(data: memoryview) -> JpegHeader | None:
     orientation = 1
     for marker, start, end in _segments(data, _TABLES):
         if marker in _FRAMES:
-            if frame is not None or end - start < 10:
+            if frame is not None or min(end, len(data)) - start < 10:
                 return None
             frame = _FRAME(data, start + 4)
             common = marker in _HUFFMAN_FRAMES and frame[0] == 8

@@ -411,6 +411,10 @@ def test_fill_bytes_before_a_marker_are_skipped() -> None:
         b"\xff\xd8\xff\xc0\0\x04\0\0",
         b"\xff\xd8\xff\xda\0\x04\0\0",
         jpeg(picture(12, 20))[:100],
+        *(
+            jpeg(picture(12, 20))[: jpeg(picture(12, 20)).index(b"\xff\xc0") + more]
+            for more in (5, 9, 11)
+        ),
     ],
 )
 def test_an_odd_header_is_none(data: bytes) -> None:

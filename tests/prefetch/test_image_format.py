@@ -10,12 +10,19 @@ import cv2
 import numpy as np
 import pytest
 
-from prefetch._decode import FREE_PIXELS, ImageDecoder
+from prefetch._config_models import FeedConfig
+from prefetch._convert._errors import UnreadableError
+from prefetch._convert._images import ImageExamples, Treatment
+from prefetch._convert._listing import Entry, Listing
+from prefetch._datum import encode_datum
+from prefetch._decode import FREE_PIXELS, MAX_PIXELS_PER_BYTE, ImageDecoder
+from prefetch._examine import Examiner
 from prefetch._faults import BadRecordError, Reason
 from prefetch._image_format import UnknownFormatError, canvas_of, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _DRAW = np.random.default_rng(1)
 _IMAGE = _DRAW.integers(0, 256, (40, 64, 3), dtype=np.uint8)
@@ -173,6 +180,11 @@ def test_the_limit_is_in_proportion_to_the_bytes_and_can_be_set() -> None:
     assert caught.value.numbers == (side, side, FREE_PIXELS, len(data))
 
 
+def test_the_default_of_the_option_is_the_decoders() -> None:
+    assert FeedConfig(source=".").transform.max_pixels_per_byte == MAX_PIXELS_PER_BYTE
+    assert Treatment().max_pixels_per_byte == MAX_PIXELS_PER_BYTE
+
+
 def test_scans_are_paid_for_with_bytes() -> None:
     """Each takes a pass over all pixels, whatever its bytes."""
     data = cv2.imencode(".jpg", _IMAGE, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
@@ -182,6 +194,24 @@ def test_scans_are_paid_for_with_bytes() -> None:
     assert fault_of(large).reason is not Reason.IMAGE_TOO_LARGE
     error = fault_of(large[:-2] + 40 * scan + large[-2:])
     assert error.reason is Reason.IMAGE_TOO_LARGE
+
+
+def test_what_claims_too_much_is_refused_by_convert_inspect_and_show_too(tmp_path: Path) -> None:
+    """A GIF of 35 bytes took 8 GB in each of them."""
+    small = b"\0\0\0\xff\xff\xff\x2c" + struct.pack("<HHHHB", 0, 0, _LARGE, _LARGE, 0)
+    head = b"GIF89a" + struct.pack("<HHBBB", _LARGE, _LARGE, 0x80, 0, 0)
+    bomb = head + small + b"\x02\x02\x4c\x01\0\x3b"
+    (tmp_path / "a.gif").write_bytes(bomb)
+    listing = Listing(f"{tmp_path}/", (Entry("a.gif", 0),))
+    for treatment in (Treatment(), Treatment(encoded=True)):
+        with pytest.raises(UnreadableError, match="made to exhaust memory"):
+            ImageExamples(listing, treatment).read(0)
+    value = memoryview(encode_datum(data=bomb, encoded=True))
+    fault = Examiner().examine(value, decode=True).fault
+    assert fault is not None
+    assert fault.reason is Reason.IMAGE_TOO_LARGE
+    with pytest.raises(BadRecordError):
+        Examiner().pixels(value, 144)
 
 
 # Animated PNGs.
