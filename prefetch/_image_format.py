@@ -78,6 +78,10 @@ def canvas_of(data: memoryview) -> Canvas:
 
 def _png(data: memoryview) -> Canvas:
     width, height, depth = struct.unpack_from(">IIB", data, 16)
+    at, name = 8, b""
+    while name != b"IEND":  # OpenCV makes room for a chunk by what its length says
+        length, name = struct.unpack_from(">I4s", data, at)
+        at += 12 + length
     return Canvas(height, width, 2 if depth == 16 else 1)
 
 

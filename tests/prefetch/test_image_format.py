@@ -152,6 +152,16 @@ def test_the_first_frame_of_a_gif_and_the_tiles_of_a_tiff_count_too() -> None:
     assert canvas_of(memoryview(tiff))[:2] == (_LARGE, _LARGE)
 
 
+def test_a_chunk_of_a_png_that_claims_more_than_there_is_is_refused_before_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenCV took 1.4 GB for one that says so."""
+    data = WRITTEN["png"]
+    monkeypatch.setattr(ImageDecoder, "_decode_with_opencv", None)
+    error = fault_of(put(data, data.index(b"IDAT") - 4, ">I", 0x54002000))
+    assert error.reason is Reason.UNDECODABLE
+
+
 def test_a_big_tiff_says_its_size() -> None:
     big = struct.pack(">2sHHHQQ", b"MM", 43, 8, 0, 16, 3)
     for tag, kind, value in ((256, 3, 500), (257, 4, 400), (277, 3, 200)):
