@@ -103,6 +103,7 @@ class ImageDecoder:
         self._force_gray = force_gray
         self._max_pixels_per_byte = max_pixels_per_byte
         self._max_pixels = max_pixels
+        self._free_pixels = min(FREE_PIXELS, max_pixels)
         self._buffer: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._last: tuple[bytes, NDArray[np.uint8]] | None = None
         self.remark = ""
@@ -317,6 +318,8 @@ class ImageDecoder:
         return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
 
     def _check_jpeg(self, data: memoryview, header: JpegHeader) -> None:
+        if header.one_scan and header.height * header.width <= self._free_pixels:
+            return  # nearly all
         # Counting is spared where so few bytes cannot hold too many scans.
         most_scans = 1 if header.one_scan else len(data) // _SCAN_BYTES
         most_passes = most_scans // _FREE_SCANS + 1
