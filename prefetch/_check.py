@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from prefetch._config import load_config
 from prefetch._counted import counted
+from prefetch._datum import DatumError, parse_datum
 from prefetch._endless import endless
 from prefetch._errors import LabelsNotProducedError
+from prefetch._examine import is_turned
 from prefetch._open import open as open_feed
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefetch._config import FeedConfig
+    from prefetch._source import RecordSource
+
+_RECORDS_LOOKED_AT: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +119,11 @@ def check_config(config: FeedConfig) -> CheckReport:
             device_bytes=ring.device_bytes,
             most_host_bytes=(config.prefetch + config.max_batches_held) * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
-            warnings=(*_warnings(config, assembly.order.samples_per_epoch), *_doubts_of(values)),
+            warnings=(
+                *_warnings(config, assembly.order.samples_per_epoch),
+                *_doubts_of(values),
+                *_turned(config, assembly.source),
+            ),
         )
 
 
@@ -126,6 +135,30 @@ def _doubts_of(values: NDArray[Any]) -> Iterator[str]:
             f"of {values.size} values of the first batch {num_odd} are no finite numbers: the "
             f"records hold such, or {values.dtype} cannot hold what mean and scale make of them"
         )
+
+
+def _turned(config: FeedConfig, source: RecordSource) -> Iterator[str]:
+    """Yield whether images among the first records are served lying."""
+    if config.transform.force_color or config.transform.force_gray:
+        return
+    num = min(source.num_records, _RECORDS_LOOKED_AT)
+    records = source.walker().take(0, num)
+    try:
+        num_turned = sum(map(_is_turned, records.values))
+    finally:
+        records.release()
+    if num_turned:
+        yield (
+            f"{num_turned} of the first {counted(num, 'record')} are JPEGs that EXIF asks to turn, "
+            f"which are served as they are stored: force_color or force_gray turns them upright"
+        )
+
+
+def _is_turned(value: memoryview) -> bool:
+    try:
+        return is_turned(parse_datum(value))
+    except DatumError:
+        return False
 
 
 def _warnings(config: FeedConfig, per_rank: int) -> Iterator[str]:

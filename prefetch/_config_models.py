@@ -109,6 +109,15 @@ class TransformConfig(_Options):
         default=False, description="Decode encoded images to three channels, grey ones too."
     )
     force_gray: bool = Field(default=False, description="Decode encoded images to one channel.")
+    max_pixels_per_byte: int = Field(
+        default=2048,
+        ge=1,
+        le=2**28,
+        description=(
+            "Encoded images of more than 2^24 pixels may have so many for each byte of their file; "
+            "others are bad records, so that a few bytes cannot take all memory."
+        ),
+    )
     channels: Literal["stored", "rgb", "bgr"] = Field(
         default="stored",
         description=(

@@ -18,25 +18,49 @@ the subsampling, progressive or not (3,840 images compared, OpenCV 5.0 against s
 tests repeat it on a smaller set). Everything else is OpenCV's: CMYK, turned images, other formats.
 
 A damaged JPEG still decodes, to pixels that are partly grey or shifted, and OpenCV 4 and Caffe use
-them without a word. Here libjpeg's own warnings make it a fault: its data ends early, or is corrupt
-inside. Bytes after the image's end are no damage.
+them without a word. Here libjpeg is asked about every JPEG, whoever decodes it, and what it remarks
+is a fault, save for what is known to leave the pixels as they are (:mod:`prefetch._jpeg`).
+
+Nothing is decoded before its header has told what it takes (:mod:`prefetch._image_format`). An
+image may have `FREE_PIXELS`; a larger one has a limit in proportion to the bytes that are there.
 """
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from prefetch._faults import BadRecordError, Reason
+from prefetch._image_format import Canvas, UnknownFormatError, canvas_of, format_of
+from prefetch._jpeg import (
+    JPEG_SIGNATURE,
+    JpegHeader,
+    lacks_end,
+    num_scans,
+    odd_marker,
+    read_jpeg_header,
+    without_harmless,
+)
+from prefetch._png import still_images
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_PIXELS = 1 << 28
+MAX_PIXELS: Final = 1 << 28
 """An image of more pixels than this is refused before anything is allocated for it."""
+
+FREE_PIXELS: Final = 1 << 24
+"""An image of more pixels than this has to have bytes for them."""
+
+MAX_PIXELS_PER_BYTE: Final = 2048
+"""How many pixels a byte of such an image may stand for: twice what deflate can make of one."""
+
+_FREE_SCANS: Final = 16
+"""Encoders make a dozen at the most; each takes a pass over all pixels."""
+
+_SCAN_BYTES: Final = 10
+"""The least that a scan takes."""
 
 _KEPT_BYTES = 1 << 25
 """A larger buffer is not kept: one odd image should not hold its memory for the feed's life."""
@@ -44,107 +68,12 @@ _KEPT_BYTES = 1 << 25
 _LARGE_PIXELS = 1 << 20
 """An image of fewer pixels is decoded whole for a small picture of it."""
 
-_JPEG_SIGNATURE = b"\xff\xd8\xff"
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_MOST_REMARKS: Final = 8
 
-_START_OF_SCAN = 0xDA
-_APP1 = 0xE1
-# Baseline, extended and progressive frames; Huffman-coded all three.
-_HUFFMAN_FRAMES = (0xC0, 0xC1, 0xC2)
-# C4, C8 and CC lie in the range of the frame markers and are none.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# These stand alone, without a length: none of them belongs before the first scan.
-_LONE_MARKERS = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
-_ORIENTATION_TAG = 0x0112
-_UPRIGHT_ENTRY = (3, 1, 1)  # one SHORT, and its value is 1
+# What TurboJPEG says of a file that is none of those it answers for, sound or not.
+_NO_ANSWER: Final = ("Could not determine", "Unsupported color conversion", "data precision")
 
-
-@dataclass(frozen=True, slots=True)
-class JpegHeader:
-    """What a JPEG says of itself before its first scan.
-
-    Attributes:
-        height: In pixels, as stored; 0 where the file leaves it open.
-        width: In pixels, as stored.
-        components: 1 grey, 3 colour, 4 CMYK.
-        common: Whether it is 8-bit and Huffman-coded, as nearly all files are.
-        upright: Whether it is sure that EXIF asks for no turning.
-    """
-
-    height: int
-    width: int
-    components: int
-    common: bool
-    upright: bool
-
-
-def read_jpeg_header(data: memoryview) -> JpegHeader | None:
-    """Read the marker segments of a JPEG up to its first scan.
-
-    Args:
-        data: The whole file, bytes.
-
-    Returns:
-        The header; None where anything in it is out of the ordinary, which says nothing about
-        whether a decoder would cope with it.
-    """
-    frame: tuple[int, int, int, int] | None = None
-    common = False
-    upright = True
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker == 0xFF:  # a marker may be preceded by any number of these
-            at += 1
-            continue
-        if marker in _LONE_MARKERS:
-            return None
-        if marker == _START_OF_SCAN:
-            if frame is None:
-                return None
-            _, height, width, components = frame
-            return JpegHeader(height, width, components, common, upright)
-        length = data[at + 2] << 8 | data[at + 3]
-        segment = data[at + 4 : at + 2 + length]
-        if marker in _FRAMES:
-            if len(segment) < 6:
-                return None
-            frame = struct.unpack_from(">BHHB", segment)
-            common = marker in _HUFFMAN_FRAMES and frame[0] == 8
-        elif marker == _APP1:
-            upright = upright and _is_upright(segment)
-        at += 2 + length
-    return None
-
-
-def _is_upright(segment: memoryview) -> bool:
-    """Return whether an APP1 segment surely asks for no turning; False where in doubt."""
-    if bytes(segment[:6]) != b"Exif\0\0":
-        return True
-    tiff = segment[6:]
-    order = {b"II": "<", b"MM": ">"}.get(bytes(tiff[:2]))
-    if order is None:
-        return False
-    try:
-        (first,) = struct.unpack_from(order + "I", tiff, 4)
-        (num_entries,) = struct.unpack_from(order + "H", tiff, first)
-        for entry in range(num_entries):
-            tag, *value = struct.unpack_from(order + "HHIH", tiff, first + 2 + 12 * entry)
-            if tag == _ORIENTATION_TAG:
-                return tuple(value) == _UPRIGHT_ENTRY
-    except struct.error:
-        return False
-    return True
-
-
-def _lacks_end(data: memoryview) -> bool:
-    """Return whether a JPEG ends before its end marker.
-
-    Coded pixels never contain a marker (a 0xFF among them is followed by 0x00), so the last start
-    of a scan is the real one, and an end marker that comes after it is too.
-    """
-    whole = bytes(data)
-    return whole.rfind(b"\xff\xd9") <= whole.rfind(b"\xff\xda")
+_COLORSPACES: Final = {1: ("GRAY", 1), 3: ("BGR", 3), 4: ("CMYK", 4)}
 
 
 class ImageDecoder:
@@ -153,12 +82,22 @@ class ImageDecoder:
     Args:
         force_color: Deliver 3 channels whatever is stored.
         force_gray: Deliver 1 channel whatever is stored.
-        max_pixels: The largest image accepted, in pixels. It is checked before decoding for JPEG
-            and PNG; for other formats OpenCV's own limit holds (2**30 pixels by default).
+        max_pixels_per_byte: The largest image accepted that has more than `FREE_PIXELS` pixels, in
+            pixels for each byte of its file.
+        max_pixels: The largest image accepted, in pixels.
+
+    Attributes:
+        remark: What libjpeg said of the last JPEG that was decoded and leaves its pixels as they
+            are; empty where it said nothing.
     """
 
     def __init__(
-        self, *, force_color: bool = False, force_gray: bool = False, max_pixels: int = MAX_PIXELS
+        self,
+        *,
+        force_color: bool = False,
+        force_gray: bool = False,
+        max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         # Here, where a feed is opened, though its records may all be raw: a reader's first import
         # in the middle of a batch meets a process that may have given up its privileges by then,
@@ -168,9 +107,12 @@ class ImageDecoder:
 
         self._force_color = force_color
         self._force_gray = force_gray
+        self._max_pixels_per_byte = max_pixels_per_byte
         self._max_pixels = max_pixels
+        self._free_pixels = min(FREE_PIXELS, max_pixels)
         self._buffer: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._last: tuple[bytes, NDArray[np.uint8]] | None = None
+        self.remark = ""
 
     def decode(self, data: memoryview) -> NDArray[np.uint8]:
         """Decode one image.
@@ -190,11 +132,15 @@ class ImageDecoder:
         # By content: at the same address a database may show another record by now.
         if last is not None and len(data) == len(last[0]) and bytes(data) == last[0]:
             return last[1]
-        if bytes(data[:3]) == _JPEG_SIGNATURE:
+        self.remark = ""
+        if bytes(data[:3]) == JPEG_SIGNATURE:
             return self._decode_jpeg(data)
-        if bytes(data[:8]) == _PNG_SIGNATURE and len(data) >= 24:
-            width, height = struct.unpack_from(">II", data, 16)
-            self._check_pixels(height, width)
+        try:
+            self._check_canvas(canvas_of(data), len(data))
+        except UnknownFormatError:
+            raise BadRecordError(Reason.UNDECODABLE, (len(data),)) from None
+        if format_of(bytes(data[:16])) == "png":
+            self._check_animation(data)
         return self._decode_with_opencv(data)
 
     def decode_small(self, data: memoryview, side: int) -> NDArray[np.uint8]:
@@ -207,9 +153,9 @@ class ImageDecoder:
             BadRecordError: As decode() would.
             MemoryError: There is no memory for its pixels.
         """
-        header = read_jpeg_header(data) if bytes(data[:3]) == _JPEG_SIGNATURE else None
+        header = read_jpeg_header(data) if bytes(data[:3]) == JPEG_SIGNATURE else None
         if header is not None and self._has_own_pixels(header):
-            self._check_pixels(header.height, header.width)
+            self._check_jpeg(data, header)
             if header.height * header.width >= _LARGE_PIXELS:
                 small = self._decode_reduced(data, header, side)
                 if small is not None:
@@ -240,14 +186,14 @@ class ImageDecoder:
         Raises:
             BadRecordError: As decode() would, but a JPEG is not read beyond its header.
         """
-        header = read_jpeg_header(data) if bytes(data[:3]) == _JPEG_SIGNATURE else None
+        header = read_jpeg_header(data) if bytes(data[:3]) == JPEG_SIGNATURE else None
         if header is None or not self._has_own_pixels(header):
             image = self.decode(data)
             if image.nbytes <= _KEPT_BYTES:
                 self._last = bytes(data), image
             height, width, channels = image.shape
             return height, width, channels
-        self._check_pixels(header.height, header.width)
+        self._check_jpeg(data, header)
         return header.height, header.width, self._channels(header)
 
     def _has_own_pixels(self, header: JpegHeader) -> bool:
@@ -257,7 +203,7 @@ class ImageDecoder:
             header.common
             and header.components in (1, 3)
             and min(header.height, header.width) > 0
-            and (header.upright or not forced)
+            and (header.is_upright or not forced)
         )
 
     def _channels(self, header: JpegHeader) -> int:
@@ -267,36 +213,55 @@ class ImageDecoder:
 
     def _decode_jpeg(self, data: memoryview) -> NDArray[np.uint8]:
         header = read_jpeg_header(data)
-        whole = False
-        if header is not None:
-            self._check_pixels(header.height, header.width)
-            if header.common:
-                image = self._decode_with_simplejpeg(data, header)
-                if image is not None and self._has_own_pixels(header):
-                    return image
-                whole = image is not None
-        try:
-            image = self._decode_with_opencv(data)
-        except BadRecordError:
-            if _lacks_end(data):
-                raise BadRecordError(Reason.IMAGE_CUT, (len(data),)) from None
-            raise
-        if not whole and _lacks_end(data):  # OpenCV 4 fills what is missing with grey
-            raise BadRecordError(Reason.IMAGE_CUT, (len(data),))
-        return image
+        if header is None:
+            cut = Reason.IMAGE_CUT if lacks_end(data) else Reason.UNDECODABLE
+            raise BadRecordError(cut, (len(data),))
+        self._check_jpeg(data, header)
+        image = self._ask_libjpeg(data, header)
+        if image is not None and self._has_own_pixels(header):
+            return image
+        if image is None:
+            self._check_markers(data, header)
+        return self._decode_with_opencv(data)
+
+    def _ask_libjpeg(self, data: memoryview, header: JpegHeader) -> NDArray[np.uint8] | None:
+        """Return libjpeg's pixels of a file that it has nothing to say against.
+
+        Returns:
+            The pixels, in this thread's buffer; None where TurboJPEG answers for no such file.
+
+        Raises:
+            BadRecordError: It reports damage.
+        """
+        first = remark = ""
+        nbytes = len(data)
+        for _ in range(_MOST_REMARKS):
+            remark, image = self._decode_with_simplejpeg(data, header)
+            if image is not None or any(words in remark for words in _NO_ANSWER):
+                self.remark = first
+                return image
+            first = first or remark
+            cured = without_harmless(bytes(data), header, remark)
+            if cured is None:
+                break
+            data = memoryview(cured)
+            cured_header = read_jpeg_header(data)
+            assert cured_header is not None
+            header = cured_header
+        if remark.startswith("Premature end of JPEG"):
+            raise BadRecordError(Reason.IMAGE_CUT, (nbytes,))
+        raise BadRecordError(Reason.IMAGE_CORRUPT, (nbytes,), detail=remark)
 
     def _decode_with_simplejpeg(
         self, data: memoryview, header: JpegHeader
-    ) -> NDArray[np.uint8] | None:
-        """Decode into this thread's buffer; None where libjpeg has anything harmless to remark."""
+    ) -> tuple[str, NDArray[np.uint8] | None]:
+        """Return libjpeg's first remark, and the pixels where it has none."""
         import simplejpeg  # noqa: PLC0415 - slow to import
 
         # A CMYK image is decoded for libjpeg's verdict only: OpenCV converts it its own way.
         channels = 4 if header.components == 4 else self._channels(header)
-        colorspace = {1: "GRAY", 3: "BGR", 4: "CMYK"}.get(channels)
-        if colorspace is None:
-            return None
-        buffer = self._room(header.height * header.width * channels)
+        colorspace, num_planes = _COLORSPACES.get(channels, _COLORSPACES[3])
+        buffer = self._room(header.height * header.width * num_planes)
         try:
             image: NDArray[np.uint8] = simplejpeg.decode_jpeg(
                 data, colorspace, buffer=buffer, strict=True
@@ -305,12 +270,35 @@ class ImageDecoder:
             remark = str(error)
             if remark.startswith("Insufficient memory"):
                 raise MemoryError(remark) from None  # which is no fault of the record
-            if remark.startswith("Premature end of JPEG"):
-                raise BadRecordError(Reason.IMAGE_CUT, (len(data),)) from None
-            if remark.startswith("Corrupt JPEG data"):
-                raise BadRecordError(Reason.IMAGE_CORRUPT, (len(data),), detail=remark) from None
-            return None
-        return image
+            return remark, None
+        return "", image
+
+    def _check_markers(self, data: memoryview, header: JpegHeader) -> None:
+        """Refuse a file that libjpeg cannot be asked about, and that is not whole by its markers.
+
+        Raises:
+            BadRecordError: It has no end, or a marker among its pixels that has no place there.
+        """
+        if lacks_end(data):  # OpenCV 4 fills what is missing with grey
+            raise BadRecordError(Reason.IMAGE_CUT, (len(data),))
+        odd = odd_marker(data, header)
+        if odd is not None:
+            detail = f"there is a marker 0x{odd:02x} among its pixels"
+            raise BadRecordError(Reason.IMAGE_CORRUPT, (len(data),), detail=detail)
+
+    def _check_animation(self, data: memoryview) -> None:
+        """Refuse an animated PNG that is damaged; OpenCV would not look.
+
+        Raises:
+            BadRecordError: A checksum is wrong, or pixels are missing.
+        """
+        try:
+            stills = still_images(data)
+        except ValueError as error:
+            numbers = (len(data),)
+            raise BadRecordError(Reason.UNDECODABLE, numbers, detail=str(error)) from None
+        for still in stills:
+            self._decode_with_opencv(memoryview(still))
 
     def _decode_with_opencv(self, data: memoryview) -> NDArray[np.uint8]:
         import cv2  # noqa: PLC0415 - slow to import
@@ -335,9 +323,30 @@ class ImageDecoder:
         pixels = np.ascontiguousarray(image, np.uint8)
         return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
 
-    def _check_pixels(self, height: int, width: int) -> None:
-        if height * width > self._max_pixels:
-            raise BadRecordError(Reason.IMAGE_TOO_LARGE, (height, width, self._max_pixels))
+    def _check_jpeg(self, data: memoryview, header: JpegHeader) -> None:
+        if header.one_scan and header.height * header.width <= self._free_pixels:
+            return  # nearly all
+        # Counting is spared where so few bytes cannot hold too many scans.
+        most_scans = 1 if header.one_scan else len(data) // _SCAN_BYTES
+        most_passes = most_scans // _FREE_SCANS + 1
+        if header.height * header.width * most_passes > self._most_pixels(len(data)):
+            passes = -(-num_scans(data, header) // _FREE_SCANS)
+            self._check_canvas(Canvas(header.height, header.width, passes), len(data))
+
+    def _check_canvas(self, canvas: Canvas, nbytes: int) -> None:
+        """Refuse an image that takes more than its bytes are worth.
+
+        Raises:
+            BadRecordError: It does.
+        """
+        most = self._most_pixels(nbytes) // canvas.weight
+        if canvas.height * canvas.width > most:
+            numbers = canvas.height, canvas.width, most, nbytes
+            raise BadRecordError(Reason.IMAGE_TOO_LARGE, numbers)
+
+    def _most_pixels(self, nbytes: int) -> int:
+        """Return how many pixels are decoded of a file of so many bytes."""
+        return min(max(FREE_PIXELS, nbytes * self._max_pixels_per_byte), self._max_pixels)
 
     def _room(self, nbytes: int) -> NDArray[np.uint8]:
         """Return at least ``nbytes`` of scratch memory."""

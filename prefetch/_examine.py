@@ -13,7 +13,9 @@ import numpy as np
 
 from prefetch._datum import DatumError, parse_datum
 from prefetch._decode import ImageDecoder
-from prefetch._faults import BadRecordError, Fault, Reason
+from prefetch._faults import BadRecordError, Fault, Reason, no_datum
+from prefetch._image_format import format_of
+from prefetch._jpeg import JPEG_SIGNATURE, read_jpeg_header
 from prefetch._reference import image_bytes, raw_pixels
 
 if TYPE_CHECKING:
@@ -30,17 +32,6 @@ FLOAT = "float"
 DAMAGED = "damaged"
 UNKNOWN_IMAGE = "encoded"
 
-_SIGNATURES = (
-    ("jpeg", b"\xff\xd8\xff"),
-    ("png", b"\x89PNG\r\n\x1a\n"),
-    ("gif", b"GIF8"),
-    ("bmp", b"BM"),
-    ("tiff", b"II*\0"),
-    ("tiff", b"MM\0*"),
-    ("jpeg2000", b"\0\0\0\x0cjP  "),
-    *(("pnm", b"P%d" % number) for number in range(1, 7)),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -54,6 +45,8 @@ class Finding:
         fault: What is wrong with it; None where nothing was found.
         decoded: Whether an image file was decoded for it.
         num_odd: How many of its values are no finite numbers, where these were read.
+        is_turned: Whether it is a JPEG that EXIF asks to turn.
+        remark: What libjpeg says of it and leaves its pixels as they are, where it was decoded.
     """
 
     kind: str
@@ -62,6 +55,8 @@ class Finding:
     fault: Fault | None = None
     decoded: bool = False
     num_odd: int = 0
+    is_turned: bool = False
+    remark: str = ""
 
 
 class Examiner:
@@ -82,7 +77,7 @@ class Examiner:
         try:
             datum = parse_datum(value)
         except DatumError as bad:
-            return Finding(DAMAGED, None, None, Fault(0, Reason(bad.reason), bad.numbers))
+            return Finding(DAMAGED, None, None, no_datum(0, bad.reason, bad.numbers, value))
         kind = kind_of(datum)
         decode = decode and datum.encoded
         shape: Shape | None = None
@@ -102,7 +97,8 @@ class Examiner:
                 shape = channels, height, width
         except BadRecordError as bad:
             return Finding(kind, None, datum.label, bad.at(0), decode)
-        return Finding(kind, shape, datum.label, None, decode, num_odd)
+        remark = self._decoder.remark if decode else ""
+        return Finding(kind, shape, datum.label, None, decode, num_odd, is_turned(datum), remark)
 
     def pixels(self, value: memoryview, side: int) -> NDArray[Any]:
         """Return a record's pixels, for a small picture of it.
@@ -123,7 +119,8 @@ class Examiner:
         try:
             datum = parse_datum(value)
         except DatumError as bad:
-            raise BadRecordError(Reason(bad.reason), bad.numbers) from None
+            fault = no_datum(0, bad.reason, bad.numbers, value)
+            raise BadRecordError(fault.reason, fault.numbers, detail=fault.detail) from None
         if datum.encoded:
             return self._decoder.decode_small(image_bytes(datum), side).transpose(2, 0, 1)
         try:
@@ -135,11 +132,16 @@ class Examiner:
             return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1)
 
 
+def is_turned(datum: DatumView) -> bool:
+    """Return whether a record is a JPEG that EXIF asks to turn."""
+    if not (datum.encoded and datum.data and bytes(datum.data[:3]) == JPEG_SIGNATURE):
+        return False
+    header = read_jpeg_header(datum.data)
+    return header is not None and header.is_turned
+
+
 def kind_of(datum: DatumView) -> str:
     """Return the kind of a record, by its first bytes where it is an image file."""
     if not datum.encoded:
         return RAW if datum.data or not datum.floats.size else FLOAT
-    head = bytes((datum.data or b"")[:12])
-    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
-        return "webp"
-    return next((name for name, first in _SIGNATURES if head.startswith(first)), UNKNOWN_IMAGE)
+    return format_of(bytes((datum.data or b"")[:16])) or UNKNOWN_IMAGE

@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from prefetch._image_format import format_of
+
 Stage: TypeAlias = Literal["parse", "validate", "decode", "transform"]
 
 _STAGES: tuple[Stage, ...] = ("parse", "validate", "decode", "transform")
@@ -130,11 +132,11 @@ _SENTENCES = {
         "format, or not encoded at all"
     ),
     Reason.IMAGE_CUT: (
-        "the JPEG ends before its end marker, after {0} bytes: its lower part is missing; "
-        "write the whole file"
+        "the JPEG ends before its end marker, after {0} bytes: it was cut, or its end was written "
+        "over, so that pixels may be missing; write the whole file"
     ),
     Reason.IMAGE_CORRUPT: (
-        "the JPEG ({0} bytes) is damaged inside, so that some of its pixels are wrong; write "
+        "the JPEG ({0} bytes) is damaged or malformed, so that pixels of it may be wrong; write "
         "it again from the original"
     ),
     Reason.IMAGE_DEPTH: (
@@ -142,8 +144,9 @@ _SENTENCES = {
         "reduces it, or convert it to 8 bits"
     ),
     Reason.IMAGE_TOO_LARGE: (
-        "the image says that it is {0} x {1} pixels (height x width), and at most {2} pixels "
-        "are decoded: it is damaged, or made to exhaust memory"
+        "the image says that it is {0} x {1} pixels (height x width), and at most {2} pixels are "
+        "decoded of its {3} bytes: it is damaged, or made to exhaust memory; where it is sound, "
+        "raise max_pixels_per_byte"
     ),
     Reason.SMALLER_THAN_CROP: (
         "the record is {0} x {1} pixels (height x width), smaller than the crop of {2} x {2}; "
@@ -170,6 +173,10 @@ _OTHERS = {
     Reason.CHANNELS_DIFFER: "the number of channels of its batch is {3}",
     Reason.SIZE_DIFFERS: "its batch is of {3} x {4} x {5}",
 }
+
+
+# Formats whose first bytes are hardly ever those of something else.
+_SURE_FORMATS = frozenset(("jpeg", "png", "gif", "webp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +217,18 @@ class Fault:
             *self.numbers, needed=math.prod(self.numbers[1:4]), other=other
         )
         return f"{sentence} ({self.detail})" if self.detail else sentence
+
+
+def no_datum(position: int, reason: int, numbers: tuple[int, ...], value: memoryview) -> Fault:
+    """Return the fault of a record that is no Datum, and what it seems to be instead."""
+    name = format_of(bytes(value[:16]))
+    detail = ""
+    if name in _SURE_FORMATS:
+        detail = (
+            f"the value is a {name.upper()} file itself; in a Datum the file is in the field data, "
+            f"with encoded: true"
+        )
+    return Fault(position, Reason(reason), numbers, detail)
 
 
 class BadRecordError(Exception):

@@ -317,6 +317,7 @@ def _transform(options: TransformConfig, *, phase: str, rng: str) -> Transform:
         scale=scale,
         force_color=options.force_color,
         force_gray=options.force_gray,
+        max_pixels_per_byte=options.max_pixels_per_byte,
         channels=options.channels,
         layout=options.layout,
         dtype=np.dtype(options.dtype),

@@ -35,8 +35,9 @@ class Problem:
         severity: ``error``: a feed cannot use these records; ``warning``: it can with the option
             named, or hardly as meant; ``note``: worth knowing.
         kind: A name for programs: ``bad_records``, ``looks_hwc``, ``mixed_shapes``,
-            ``mixed_channels``, ``mixed_kinds``, ``not_finite``, ``negative_labels``,
-            ``one_label``, ``sorted_by_label``, ``key_order``, ``unused_pages``.
+            ``mixed_channels``, ``mixed_kinds``, ``not_finite``, ``turned_images``,
+            ``libjpeg_remarks``, ``negative_labels``, ``one_label``, ``sorted_by_label``,
+            ``key_order``, ``unused_pages``.
         message: What it is and what to do.
         num_records: How many of the records examined it concerns; None where it concerns the
             database as a whole.
@@ -72,6 +73,7 @@ def find_problems(
         *_shapes(tally),
         *_kinds(tally.kinds),
         *_not_finite(tally),
+        *_jpegs(tally),
         *_labels(tally.labels, sampled_labels),
         *_key_order(sampled_keys),
         *_unused(file_bytes, used_bytes),
@@ -167,6 +169,27 @@ def _not_finite(tally: Tally) -> Iterator[Problem]:
             "serves as they are and a network learns nothing from: write these records again",
             tally.num_odd,
             tuple(tally.odd_keys),
+        )
+
+
+def _jpegs(tally: Tally) -> Iterator[Problem]:
+    if tally.num_turned:
+        yield Problem(
+            "note",
+            "turned_images",
+            "EXIF asks to turn these JPEGs: a feed serves them upright with force_color or "
+            "force_gray, and as they are stored without",
+            tally.num_turned,
+            tuple(tally.turned_keys),
+        )
+    if tally.num_remarked:
+        yield Problem(
+            "note",
+            "libjpeg_remarks",
+            f"libjpeg remarks on these JPEGs, of the first: {tally.remark}; it leaves their pixels "
+            "as they are, and a feed serves them",
+            tally.num_remarked,
+            tuple(tally.remarked_keys),
         )
 
 

@@ -49,8 +49,10 @@ class RecordStager:
             train=False,
             force_color=transform.force_color,
             force_gray=transform.force_gray,
+            max_pixels_per_byte=transform.max_pixels_per_byte,
             dtype=np.dtype(np.uint8),
             raw_remark=transform.raw_remark,
+            image_remark=transform.image_remark,
         )
         cut = dataclasses.replace(
             as_stored,

@@ -54,6 +54,10 @@ _FREE = {
 }
 
 
+# The defaults of options that states of format 1 need not name: they were saved before.
+_LATER_OPTIONS = {"transform.max_pixels_per_byte": 2048}
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a feed goes on.
@@ -146,7 +150,8 @@ class Identity:
             yield f"it is damaged: {', '.join(bad)}"
             return
         yield from _compare("dataset", state["dataset"], self.dataset)
-        yield from _compare("config", state["config"], self.options)
+        # An option that came later had its default where a state does not name it.
+        yield from _compare("config", _LATER_OPTIONS | state["config"], self.options)
         named = state["config"].get("seed")
         if named is not None and is_same(named, self.options["seed"]) and state["seed"] != named:
             yield f"seed is {state['seed']}, and config seed is {named}"

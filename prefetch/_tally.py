@@ -42,6 +42,11 @@ class Tally:
         faults: The bad records, by reason.
         num_odd: Records with values that are no finite numbers.
         odd_keys: Keys of the first few of them.
+        num_turned: JPEGs that EXIF asks to turn.
+        turned_keys: Keys of the first few of them.
+        num_remarked: JPEGs of which libjpeg says something that leaves their pixels as they are.
+        remarked_keys: Keys of the first few of them.
+        remark: What it says of the first.
         key_bytes: Sum of the keys' sizes.
         value_bytes: Sum of the values' sizes.
         smallest: Size of the smallest value; 0 where nothing was counted.
@@ -57,6 +62,11 @@ class Tally:
     faults: dict[Reason, FaultTally] = field(default_factory=dict)
     num_odd: int = 0
     odd_keys: list[bytes] = field(default_factory=list)
+    num_turned: int = 0
+    turned_keys: list[bytes] = field(default_factory=list)
+    num_remarked: int = 0
+    remarked_keys: list[bytes] = field(default_factory=list)
+    remark: str = ""
     key_bytes: int = 0
     value_bytes: int = 0
     smallest: int = 0
@@ -80,13 +90,18 @@ class Tally:
                 self.examples[finding.shape] = bytes(key)
         if finding.num_odd:
             self.num_odd += 1
-            if len(self.odd_keys) < _KEYS_KEPT:
-                self.odd_keys.append(bytes(key))
+            _keep(self.odd_keys, key)
+        if finding.is_turned:
+            self.num_turned += 1
+            _keep(self.turned_keys, key)
+        if finding.remark:
+            self.num_remarked += 1
+            self.remark = self.remark or finding.remark
+            _keep(self.remarked_keys, key)
         if finding.fault is not None:
             bad = self.faults.setdefault(finding.fault.reason, FaultTally(finding.fault))
             bad.count += 1
-            if len(bad.keys) < _KEYS_KEPT:
-                bad.keys.append(bytes(key))
+            _keep(bad.keys, key)
 
     def add(self, later: Tally) -> None:
         """Count what another one has counted of later records."""
@@ -105,7 +120,17 @@ class Tally:
         self.examples = later.examples | self.examples
         self.num_odd += later.num_odd
         self.odd_keys += later.odd_keys[: _KEYS_KEPT - len(self.odd_keys)]
+        self.num_turned += later.num_turned
+        self.turned_keys += later.turned_keys[: _KEYS_KEPT - len(self.turned_keys)]
+        self.num_remarked += later.num_remarked
+        self.remarked_keys += later.remarked_keys[: _KEYS_KEPT - len(self.remarked_keys)]
+        self.remark = self.remark or later.remark
         for reason, theirs in later.faults.items():
             ours = self.faults.setdefault(reason, FaultTally(theirs.fault))
             ours.count += theirs.count
             ours.keys += theirs.keys[: _KEYS_KEPT - len(ours.keys)]
+
+
+def _keep(keys: list[bytes], key: memoryview | bytes) -> None:
+    if len(keys) < _KEYS_KEPT:
+        keys.append(bytes(key))

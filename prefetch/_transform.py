@@ -30,9 +30,9 @@ import numpy as np
 
 from prefetch import _kernel_choice, _reference
 from prefetch._datum import DatumError, parse_datum
-from prefetch._decode import ImageDecoder
+from prefetch._decode import MAX_PIXELS_PER_BYTE, ImageDecoder
 from prefetch._errors import ConfigError, ConfigFault
-from prefetch._faults import BadRecordError, Fault, Reason
+from prefetch._faults import BadRecordError, Fault, Reason, no_datum
 from prefetch._mapped_records import MappedRecords, fill_together, views
 from prefetch._reference import ENCODED, Outcome, Recipe
 
@@ -53,7 +53,7 @@ def always() -> None:
 
 
 class RawRemark:
-    """The right to say, once, that an option for encoded images meets raw ones; thread-safe."""
+    """The right to say something once, of however many records and threads; thread-safe."""
 
     def __init__(self) -> None:
         self._left = [True]
@@ -80,12 +80,15 @@ class Transform:
         scale: Factor after the mean: one, or one a delivered channel.
         force_color: Decode encoded images to three channels; raw records stay as they are.
         force_gray: Decode encoded images to one channel; raw records stay as they are.
+        max_pixels_per_byte: Of encoded images; see `ImageDecoder`.
         channels: Order of the channels delivered.
         layout: Order of a batch's axes.
         dtype: float32, float16 (rounded from the float32 result) or uint8 (no mean, no scale).
         modulo: How random words are reduced: True for Caffe's ``word % range``, False for
             ``(word * range) >> 32``.
-        raw_remark: Shared by all threads that work by this transformation, or a part of it.
+        raw_remark: That these do nothing to raw records. Shared by all threads that work by this
+            transformation, or a part of it.
+        image_remark: That libjpeg had something harmless to say of an image; shared likewise.
 
     Raises:
         ConfigError: Attributes contradict each other; it lists every fault.
@@ -103,11 +106,13 @@ class Transform:
     scale: tuple[float, ...] = (1.0,)
     force_color: bool = False
     force_gray: bool = False
+    max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
     channels: Literal["stored", "rgb", "bgr"] = "stored"
     layout: Literal["nchw", "nhwc"] = "nchw"
     dtype: np.dtype[Any] = _DTYPES[0]
     modulo: bool = False
     raw_remark: RawRemark = field(default_factory=RawRemark, repr=False)
+    image_remark: RawRemark = field(default_factory=RawRemark, repr=False)
 
     def __post_init__(self) -> None:
         faults = tuple(
@@ -259,8 +264,11 @@ class RecordTransformer:
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._decoder = ImageDecoder(
-            force_color=transform.force_color, force_gray=transform.force_gray
+            force_color=transform.force_color,
+            force_gray=transform.force_gray,
+            max_pixels_per_byte=transform.max_pixels_per_byte,
         )
+        self._image_remark = transform.image_remark
         self._raw_remark = transform.raw_remark
         self._warns_of_raw = transform.force_color or transform.force_gray
 
@@ -291,7 +299,7 @@ class RecordTransformer:
             image = self._stored(records)
             _reference.check_fit(image[:3], self._recipe)
         except DatumError as bad:
-            return Fault(0, Reason(bad.reason), bad.numbers)
+            return no_datum(0, bad.reason, bad.numbers, views(records)[0])
         except BadRecordError as bad:
             return bad.at(0)
         return image
@@ -362,6 +370,8 @@ class RecordTransformer:
                 # Parsed a second time for its bytes: decoding takes a hundred times as long.
                 encoded = _reference.image_bytes(parse_datum(values[position]))
                 fault = self._fill_encoded(encoded, words[position], data, position)
+            elif code < Reason.NO_PIXELS:
+                fault = no_datum(position, code, numbers, values[position])
             else:
                 fault = Fault(position, Reason(code), numbers)
             if fault is not None:
@@ -393,6 +403,12 @@ class RecordTransformer:
             image = self._decoder.decode(encoded)
         except BadRecordError as bad:
             return bad.at(position)
+        if self._decoder.remark and self._image_remark.take():
+            logger.warning(
+                "libjpeg says of an encoded image '%s', which leaves its pixels as they are: it is "
+                "served; ringfeed inspect --full names such records",
+                self._decoder.remark,
+            )
         outcome = self._kernels.fill_image(image, words, data[position], self._recipe)
         if outcome is None:
             return None

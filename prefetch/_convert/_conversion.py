@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 # Records that wait for the writer: enough for it to wait for the disk meanwhile.
 _AHEAD_BYTES: Final = 1 << 26
 _CHUNKS_A_THREAD: Final = 64
+_REMARKS_KEPT: Final = 5
 
 
 def convert(
@@ -197,6 +198,8 @@ class _Tally:
         self._num_resumed = earlier.num_records
         self._counted = earlier
         self._one_shape_in = one_shape_in
+        self._num_turned = self._num_remarked = 0
+        self._remarks: list[tuple[str, str]] = []
         if one_shape_in is not None:
             for shape, index in list(earlier.first.items())[1:]:
                 self._refuse(index, shape)
@@ -215,6 +218,11 @@ class _Tally:
         if self._one_shape_in is not None and counted_on.first.keys() - {example.shape}:
             self._refuse(index, example.shape)
         counted_on.count(index, example.shape, unchanged=example.unchanged)
+        self._num_turned += example.is_turned
+        if example.remark:
+            self._num_remarked += 1
+            if len(self._remarks) < _REMARKS_KEPT:
+                self._remarks.append((self._examples.name(index), example.remark))
 
     def report(self, num_images: int) -> Report:
         """Return what was counted, of a database whose size is not known yet."""
@@ -226,6 +234,9 @@ class _Tally:
             shapes=dict(self._counted.shapes.most_common()),
             unreadable=tuple(self.unreadable),
             size_bytes=0,
+            num_turned=self._num_turned,
+            remarks=tuple(self._remarks),
+            num_remarked=self._num_remarked,
         )
 
     def _refuse(self, index: int, shape: Shape) -> NoReturn:

@@ -14,12 +14,16 @@ class Example:
         value: The bytes of a Datum.
         shape: (channels, height, width) of its pixels, decoded as they are stored.
         unchanged: Whether it holds the bytes of an image file as they are.
+        is_turned: Whether these are of a JPEG that EXIF asks to turn.
+        remark: What libjpeg says of the file and leaves its pixels as they are.
         stamp: That of the file when it was read; see `Examples.stamp`.
     """
 
     value: bytes
     shape: tuple[int, int, int]
     unchanged: bool = False
+    is_turned: bool = False
+    remark: str = ""
     stamp: bytes = b""
 
 

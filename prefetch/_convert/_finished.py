@@ -33,6 +33,10 @@ class Report:
         shapes: How many records have which shape.
         unreadable: Images left out.
         size_bytes: Size of the database's file.
+        num_turned: Files that this process stored as they were and that EXIF asks to turn.
+        remarks: Some of the files that libjpeg remarked on in this process, and what it said; their
+            pixels are as they were.
+        num_remarked: How many there are.
         was_finished: Whether an earlier process had finished it, so that nothing was done.
     """
 
@@ -43,6 +47,9 @@ class Report:
     shapes: dict[Shape, int]
     unreadable: tuple[Unreadable, ...]
     size_bytes: int
+    num_turned: int = 0
+    remarks: tuple[tuple[str, str], ...] = ()
+    num_remarked: int = 0
     was_finished: bool = False
 
 

@@ -19,6 +19,7 @@ with grey. What damage is noticed in which type is in the guide.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -37,9 +38,10 @@ from prefetch._convert._listing import suffix
 from prefetch._convert._stamps import stamp_of, stamp_of_all
 from prefetch._counted import counted
 from prefetch._datum import encode_datum
-from prefetch._decode import MAX_PIXELS, ImageDecoder
+from prefetch._decode import MAX_PIXELS, MAX_PIXELS_PER_BYTE, ImageDecoder
 from prefetch._faults import BadRecordError, Reason
 from prefetch._input_file import check_regular, open_regular
+from prefetch._jpeg import read_jpeg_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +66,7 @@ class Treatment:
         encoded: Store image files instead of pixels.
         encode_type: Their type, a file name's ending such as ``png``; implies ``encoded``. Empty
             for that of each file's own name.
+        max_pixels_per_byte: Which images are too large for their bytes; see `ImageDecoder`.
 
     Raises:
         OptionsError: A size is negative or too large, or no images of the type can be written.
@@ -74,6 +77,7 @@ class Treatment:
     resize_width: int = 0
     encoded: bool = False
     encode_type: str = ""
+    max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
 
     def __post_init__(self) -> None:
         if min(self.resize_height, self.resize_width) < 0:
@@ -88,23 +92,12 @@ class Treatment:
             )
         if self.encode_type.lower() == _GIF:
             raise OptionsError(f"--encode-type gif: {_FEW_COLORS}; --encode-type png keeps all")
-        if self.encode_type and not self._makes_usable_files():
+        if self.encode_type and not _is_usable(self.encode_type, 1 if self.gray else 3):
             kind = "grey images" if self.gray else "colour images"
             raise OptionsError(
                 f"expected a type of image files in which {kind} can be written and that a feed "
                 f"reads, such as jpg or png; found {self.encode_type!r}"
             )
-
-    def _makes_usable_files(self) -> bool:
-        """Return whether a feed reads what is written: try it with an image."""
-        if not _can_encode(self.encode_type):
-            return False
-        image = np.zeros((2, 2, 1 if self.gray else 3), np.uint8)
-        try:
-            file = _encoded(image, self.encode_type)
-            return ImageDecoder().decode(memoryview(file)).shape == image.shape
-        except (UnreadableError, BadRecordError, cv2.error):
-            return False
 
     @property
     def resizes(self) -> bool:
@@ -149,7 +142,7 @@ class ImageExamples:
         self._root = listing.root
         self._entries = listing.entries
         self._treatment = treatment
-        self._decoders = _Decoders(gray=treatment.gray)
+        self._decoders = _Decoders(treatment)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -197,7 +190,10 @@ class ImageExamples:
         digest = hashlib.sha256()
         for name, label in self._entries:
             digest.update(b"%d %b\0" % (label, os.fsencode(name)))
-        treatment = json.dumps(asdict(self._treatment)).encode()
+        # The limit says which files can be read, not what is stored of them.
+        options = asdict(self._treatment)
+        del options["max_pixels_per_byte"]
+        treatment = json.dumps(options).encode()
         return {
             "names and labels": digest.hexdigest(),
             "options": hashlib.sha256(treatment).hexdigest(),
@@ -210,14 +206,28 @@ class ImageExamples:
             shape = self._decoders.shape_as_it_is(file)
             if shape is not None:
                 value = encode_datum(data=file, label=label, encoded=True)
-                return Example(value, shape, unchanged=True)
+                header = read_jpeg_header(memoryview(file))
+                return Example(
+                    value,
+                    shape,
+                    unchanged=True,
+                    is_turned=header is not None and header.is_turned,
+                    remark=self._decoders.as_it_is.remark,
+                )
         image = self._decoders.wanted.decode(memoryview(file))
         if treatment.resizes:
             size = treatment.resize_width, treatment.resize_height
             image = np.atleast_3d(cv2.resize(image, size))
         height, width, channels = image.shape
+        remark = self._decoders.wanted.remark
         if encoding:
-            value = encode_datum(data=_encoded(image, encoding), label=label, encoded=True)
+            file = _encoded(image, encoding)
+            if not _is_usable(encoding, channels):
+                raise UnreadableError(
+                    f"{UNWRITABLE}a {encoding} file that has to be encoded anew does not keep "
+                    f"{counted(channels, 'channel')}; --encode-type png does"
+                )
+            value = encode_datum(data=file, label=label, encoded=True)
         else:
             value = encode_datum(
                 channels=channels,
@@ -227,7 +237,7 @@ class ImageExamples:
                 label=label,
                 encoded=False,
             )
-        return Example(value, (channels, height, width))
+        return Example(value, (channels, height, width), remark=remark)
 
 
 @contextmanager
@@ -255,15 +265,16 @@ def one_thread_a_call() -> Iterator[None]:
 class _Decoders(threading.local):
     """The decoders of each thread."""
 
-    def __init__(self, *, gray: bool) -> None:
-        self.wanted = ImageDecoder(force_gray=gray, force_color=not gray)
-        self._as_it_is = ImageDecoder()
+    def __init__(self, treatment: Treatment) -> None:
+        gray, most = treatment.gray, treatment.max_pixels_per_byte
+        self.wanted = ImageDecoder(force_gray=gray, force_color=not gray, max_pixels_per_byte=most)
+        self.as_it_is = ImageDecoder(max_pixels_per_byte=most)
         self._usable_channels = (1,) if gray else (1, 3)
 
     def shape_as_it_is(self, file: bytes) -> tuple[int, int, int] | None:
         """Return the shape that a feed gives a file as it is; None where it is of no use to it."""
         try:
-            height, width, channels = self._as_it_is.decode(memoryview(file)).shape
+            height, width, channels = self.as_it_is.decode(memoryview(file)).shape
         except BadRecordError:
             return None
         return (channels, height, width) if channels in self._usable_channels else None
@@ -293,11 +304,27 @@ def _encoded(image: NDArray[np.uint8], ending: str) -> bytes:
         )
     is_done, file = cv2.imencode(f".{ending}", image)
     if not is_done:
+        height, width, channels = np.atleast_3d(image).shape
         raise UnreadableError(
-            f"{UNWRITABLE}OpenCV writes no {ending} file of {counted(image.shape[2], 'channel')}; "
-            f"--encode-type sets another type"
+            f"{UNWRITABLE}OpenCV writes no {ending} file of {counted(channels, 'channel')}; "
+            f"--encode-type sets another type (the image is {height} x {width} pixels, height x "
+            f"width)"
         )
     return bytes(file)
+
+
+@functools.cache
+def _is_usable(ending: str, channels: int) -> bool:
+    """Return whether a feed reads what is written in a type: try it with an image."""
+    if not _can_encode(ending):
+        return False
+    # JPEG 2000 is not written of less than 32 x 32 pixels.
+    image = np.zeros((64, 64, channels), np.uint8)
+    try:
+        file = _encoded(image, ending)
+        return ImageDecoder().decode(memoryview(file)).shape == image.shape
+    except (UnreadableError, BadRecordError, cv2.error):
+        return False
 
 
 def _can_encode(ending: str) -> bool:

@@ -78,7 +78,6 @@ class Input:
         kind: Its kind.
         examples: What is in it.
         classes: (name, label) of each class folder; empty for other kinds.
-        num_other_files: Files in class folders that are no images by their names.
         num_keys_shortened: Images whose names are too long for LMDB's keys.
         notes: What is hardly meant, or easily taken for something else, one sentence each.
         has_labels: Whether records have labels; arrays may come without.
@@ -87,7 +86,6 @@ class Input:
     kind: Kind
     examples: Examples
     classes: tuple[tuple[str, int], ...] = ()
-    num_other_files: int = 0
     num_keys_shortened: int = 0
     notes: tuple[str, ...] = ()
     has_labels: bool = True
@@ -227,7 +225,6 @@ def _open_images(kind: Kind, paths: Sequence[Path], options: InputOptions) -> In
         kind,
         ImageExamples(listing, options.treatment),
         classes=listing.classes,
-        num_other_files=listing.num_other_files,
         num_keys_shortened=num_shortened,
         notes=listing.notes,
     )

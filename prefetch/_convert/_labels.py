@@ -43,7 +43,15 @@ class LabelRule(enum.StrEnum):
 
 
 class LabelError(ValueError):
-    """Raised for a label that a rule does not accept."""
+    """Raised for a label that a rule does not accept.
+
+    Attributes:
+        cure: What to do about it, and about all others like it; empty where the message says it.
+    """
+
+    def __init__(self, message: str, cure: str = "") -> None:
+        self.cure = cure
+        super().__init__(message)
 
 
 def parse_label(text: str, rule: LabelRule) -> int:
@@ -55,7 +63,7 @@ def parse_label(text: str, rule: LabelRule) -> int:
     if rule is LabelRule.CAFFE:
         return _atoi(text)
     if not _INTEGER.fullmatch(text):
-        raise LabelError(f"the label '{_shown(text)}' is no integer; {FLOATS_HINT}")
+        raise LabelError(f"the label '{_shown(text)}' is no integer", FLOATS_HINT)
     return _accepted(_integer(text), rule, _shown(text))
 
 

@@ -30,20 +30,14 @@ _ENDS_IN_NUMBER = re.compile(r".*\s[+-]?[0-9.]+(?:e[+-]?[0-9]+)?", re.ASCII | re
 
 
 class _SeparatorError(LabelError):
-    """Raised for a line with something else than a space before the label.
-
-    Attributes:
-        cure: What makes a list of such lines one with spaces.
-    """
+    """Raised for a line with something else than a space before the label."""
 
     def __init__(self, line: str, separator: str) -> None:
+        spelled = "\\t" if separator == "\t" else separator
         super().__init__(
             f"{_SEPARATORS[separator]} stands before the label, where a space is expected: "
-            f"{_shown(line)}"
-        )
-        spelled = "\\t" if separator == "\t" else separator
-        self.cure = (
-            f"make it a list with spaces: sed 's/{spelled} *\\([^{spelled}]*\\)$/ \\1/' LIST > NEW"
+            f"{_shown(line)}",
+            f"make it a list with spaces: sed 's/{spelled} *\\([^{spelled}]*\\)$/ \\1/' LIST > NEW",
         )
 
 
@@ -67,14 +61,12 @@ class Listing:
         root: Absolute path of the folder that the names are relative to; ends in a slash.
         entries: The images.
         classes: (name, label) of each class folder, by label; empty for a list file.
-        num_other_files: Files in class folders that are no images by their names.
         notes: What is hardly meant, or easily taken for something else, one sentence each.
     """
 
     root: str
     entries: tuple[Entry, ...]
     classes: tuple[tuple[str, int], ...] = ()
-    num_other_files: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -104,16 +96,15 @@ def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> 
         )
     lines = lines_of(content)
     entries, faults = [], []
-    respelled = False
+    cures: set[str] = set()
     for number, line in enumerate(lines, 1):
         try:
             entries.append(_entry(os.fsdecode(line), folder, rule))
-        except _SeparatorError as error:
-            cure = "" if respelled else f"; {error.cure}"  # the same for every line
-            respelled = True
-            faults.append(f"line {number}: {error}{cure}")
         except LabelError as error:
-            faults.append(f"line {number}: {error}")
+            # What is the same for all lines of a kind is said at the first.
+            cure = f"; {error.cure}" if error.cure and error.cure not in cures else ""
+            cures.add(error.cure)
+            faults.append(f"line {number}: {error}{cure}")
     if lines == [b""]:
         faults = ["the list is empty"]
     if faults:
@@ -151,13 +142,13 @@ def find_classes(root: Path) -> Listing:
         )
     entries: list[Entry] = []
     empty: list[str] = []
-    num_other = 0
+    others: list[str] = []
     for name, label in classes:
         files, hidden = _files(root / name, name, frozenset({_identity(root)}))
         num_hidden += hidden
         images = sorted((file for file in files if _is_image(file)), key=os.fsencode)
         entries += [Entry(file, label) for file in images]
-        num_other += len(files) - len(images)
+        others += sorted(file for file in files if not _is_image(file))
         if not images:
             empty.append(name)
     if not entries:
@@ -171,12 +162,17 @@ def find_classes(root: Path) -> Listing:
             f"{counted(num_hidden, 'hidden file or folder', 'hidden files or folders')} left out, "
             f"whose names begin with a dot"
         )
+    if others:
+        notes.append(
+            f"{counted(len(others), 'file')} left out: no images, by their names' endings: "
+            f"{_some(others)}"
+        )
     if empty:
         notes.append(
             f"{counted(len(empty), 'class folder')} without images, with labels all the same: "
             f"{_some(empty)}"
         )
-    return Listing(_folder(root), tuple(entries), tuple(classes), num_other, tuple(notes))
+    return Listing(_folder(root), tuple(entries), tuple(classes), tuple(notes))
 
 
 def _labelled(names: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
@@ -243,7 +239,7 @@ def _entry(line: str, folder: str, rule: LabelRule) -> Entry:
         )
     if _ENDS_IN_NUMBER.fullmatch(name) and not os.path.lexists(folder + name):
         raise LabelError(
-            f"there seem to be several labels: there is no file {_shown(name)}; {FLOATS_HINT}"
+            f"there seem to be several labels: there is no file {_shown(name)}", FLOATS_HINT
         )
     return Entry(name, label)
 

@@ -29,7 +29,7 @@ def convert(
     inputs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="ROOT LIST: a folder, and a file of image names and labels; or a folder of class "
             "folders; or .npy or .npz arrays; or MNIST's IMAGES LABELS; or CIFAR's .bin batches.",
         ),
@@ -67,6 +67,14 @@ def convert(
             "--encode-type", "--encode_type", help="Their type, such as png or jpg; empty: own."
         ),
     ] = "",
+    max_pixels_per_byte: Annotated[
+        int,
+        typer.Option(
+            "--max-pixels-per-byte",
+            min=1,
+            help="As the feed's option: which images are too large for their files' bytes.",
+        ),
+    ] = 2048,
     labels: Annotated[
         Literal["strict", "int32", "caffe"],
         typer.Option(
@@ -147,6 +155,7 @@ def convert(
                 resize_width=resize_width,
                 encoded=encoded,
                 encode_type=encode_type,
+                max_pixels_per_byte=max_pixels_per_byte,
             ),
             shuffle=shuffle,
             seed=seed,
@@ -191,6 +200,7 @@ def convert(
             database.absolute(),
         )
     _warn_of_shapes(done)
+    _warn_of_jpegs(done)
     elapsed_s = time.perf_counter() - began
     if as_json:
         print_json(_as_json(database, opened, done, listed_in, elapsed_s))
@@ -260,15 +270,26 @@ def _warn_of_input(options: InputOptions, opened: Input) -> None:
         logger.warning("--seed has no effect without --shuffle")
     for note in opened.notes:
         logger.warning("%s", note)
-    if opened.num_other_files:
-        logger.warning(
-            "%s left out: no images, by their names' endings",
-            counted(opened.num_other_files, "file"),
-        )
     if opened.num_keys_shortened:
         logger.warning(
             "%s longer than LMDB's keys, which hold the beginning and a digest",
             counted(opened.num_keys_shortened, "name"),
+        )
+
+
+def _warn_of_jpegs(done: Report) -> None:
+    if done.num_turned:
+        logger.warning(
+            "%s stored as they are, which EXIF asks to turn: a feed serves them upright with "
+            "force_color or force_gray, and lying without",
+            counted(done.num_turned, "JPEG"),
+        )
+    if done.remarks:
+        logger.warning(
+            "libjpeg remarks on %s, and leaves the pixels as they are: %s%s",
+            counted(done.num_remarked, "image"),
+            "; ".join(f"{path} ({remark})" for path, remark in done.remarks),
+            "; ..." if done.num_remarked > len(done.remarks) else "",
         )
 
 

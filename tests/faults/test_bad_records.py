@@ -279,3 +279,29 @@ def test_errors_come_in_the_order_of_the_batches_whatever_the_threads_do(tmp_pat
             with pytest.raises(prefetch.RecordError) as caught:
                 next(iterator)
             assert caught.value.record == 30
+
+
+def test_a_value_that_is_an_image_file_is_said_to_be_one(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "db", [(b"image-000000001", _file(".jpg", _image(8, 8)))])
+    with (
+        pytest.raises(prefetch.RecordError, match=r"the value is a JPEG file itself; in a Datum"),
+        prefetch.open({"source": source}) as feed,
+    ):
+        next(iter(feed))
+
+
+def test_a_harmless_remark_of_libjpegs_is_logged_once_a_feed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = _file(".jpg", _image(40, 40))
+    value = Datum(encoded=True, data=file[:-2] + bytes(20) + file[-2:]).SerializeToString()
+    source = write_database(tmp_path / "db", [(b"%d" % number, value) for number in range(6)])
+    options = {"source": source, "batch_size": 2, "threads": 2, "device": "cpu"}
+    with prefetch.open(options) as feed:
+        images = [batch.data.numpy().copy() for batch in feed]
+    expected = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert expected is not None
+    assert all(np.array_equal(expected.transpose(2, 0, 1), image[0]) for image in images)
+    said = [one.getMessage() for one in caplog.records if "libjpeg says" in one.getMessage()]
+    assert len(said) == 1
+    assert "extraneous bytes before marker 0xd9" in said[0]

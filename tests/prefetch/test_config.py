@@ -68,6 +68,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
             "mean_file": None,
             "force_color": False,
             "force_gray": False,
+            "max_pixels_per_byte": 2048,
             "channels": "stored",
             "layout": "nchw",
             "dtype": "float32",

@@ -317,3 +317,45 @@ def test_the_fingerprint_tells_names_labels_and_treatment_apart() -> None:
     assert ["names and labels"] == differing(Entry("b", 1), Treatment())
     assert ["names and labels"] == differing(Entry("a", 2), Treatment())
     assert ["options"] == differing(Entry("a", 1), Treatment(gray=True))
+
+
+@pytest.mark.parametrize("gray", [False, True])
+def test_jpeg_2000_is_a_type_to_encode_to(gray: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of the test
+    image = np.repeat(np.repeat(COLORS, 4, axis=0), 4, axis=1)
+    write(tmp_path / "a.png", image)
+    datum = stored(tmp_path, "a.png", Treatment(encode_type="jp2", gray=gray))
+    assert (48, 80) == decoded(datum).shape[:2]
+    write(tmp_path / "small.png", COLORS)
+    with pytest.raises(UnreadableError, match=r"no jp2 file .* 12 x 20 pixels"):
+        examples(tmp_path, "small.png", Treatment(encode_type="jp2")).read(0)
+
+
+@pytest.mark.parametrize("ending", ["ppm", "webp"])
+def test_a_type_that_has_no_grey_files_is_not_written_where_one_channel_is_asked_for(
+    ending: str, tmp_path: Path
+) -> None:
+    write(tmp_path / f"a.{ending}", COLORS)
+    with pytest.raises(UnreadableError, match=r"^cannot be written: .*1 channel; --encode-type"):
+        examples(tmp_path, f"a.{ending}", GRAY_ENCODED).read(0)
+
+
+def test_a_file_that_is_turned_or_remarked_on_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(turned_jpeg(6))
+    assert examples(tmp_path, "a.jpg", COLOR_ENCODED).read(0).is_turned
+    assert not examples(tmp_path, "a.jpg", Treatment()).read(0).is_turned
+    file = cv2.imencode(".jpg", COLORS)[1].tobytes()
+    (tmp_path / "b.jpg").write_bytes(file[:-2] + bytes(20) + file[-2:])
+    for treatment in (COLOR_ENCODED, Treatment()):
+        remarked = examples(tmp_path, "b.jpg", treatment).read(0)
+        assert "extraneous bytes before marker 0xd9" in remarked.remark
+        assert not remarked.is_turned
+
+
+def test_the_limit_of_pixels_is_an_option_and_no_part_of_the_fingerprint(tmp_path: Path) -> None:
+    write(tmp_path / "a.png", np.zeros((4200, 4200), np.uint8))
+    strict = Treatment(max_pixels_per_byte=100)
+    with pytest.raises(UnreadableError, match="raise max_pixels_per_byte"):
+        examples(tmp_path, "a.png", strict).read(0)
+    assert (3, 4200, 4200) == examples(tmp_path, "a.png", Treatment()).read(0).shape
+    one, other = (examples(tmp_path, "a.png", how) for how in (strict, Treatment()))
+    assert one.fingerprint() == other.fingerprint()

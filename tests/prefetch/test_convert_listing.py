@@ -209,7 +209,8 @@ def test_class_folders_are_numbered_in_the_order_of_their_names(tmp_path: Path) 
     found = find_classes(tmp_path)
     assert (("ant", 0), ("dog", 1)) == found.classes
     assert (("ant/deep/3.jpeg", 0), ("dog/1.png", 1), ("dog/2.JPG", 1)) == found.entries
-    assert 1 == found.num_other_files
+    note = "1 file left out: no images, by their names' endings: ant/notes.txt"
+    assert note in found.notes
 
 
 def test_class_folders_named_by_numbers_have_these_labels(tmp_path: Path) -> None:
@@ -369,3 +370,11 @@ def test_the_longest_whole_key_has_511_bytes(length: int) -> None:
 def test_a_shortened_key_is_cut_between_characters(lead: bytes) -> None:
     key = image_key(0, lead + "猫".encode() * 300)
     assert key.decode("utf-8").startswith("00000000_")
+
+
+def test_what_is_the_same_for_all_lines_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("a.jpg Places\nb.jpg 0.5\nc.jpg,1\n")
+    with pytest.raises(InputError) as caught:
+        read_list(tmp_path, tmp_path / "list")
+    assert len(caught.value.faults) == 3
+    assert str(caught.value).count("make a second database") == 1

@@ -13,8 +13,9 @@ import simplejpeg
 from processes import run_code
 
 from prefetch import _decode
-from prefetch._decode import ImageDecoder, read_jpeg_header
+from prefetch._decode import ImageDecoder
 from prefetch._faults import BadRecordError, Reason
+from prefetch._jpeg import read_jpeg_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -355,6 +356,7 @@ def test_a_cut_is_found_behind_a_harmless_remark_of_a_lenient_opencv(
 @pytest.mark.parametrize(
     "data",
     [
+        b"",
         b"x",
         b"garbage" * 100,
         b"\x89PNG\r\n\x1a\n",
@@ -366,8 +368,8 @@ def test_what_is_no_image_is_a_fault(data: bytes) -> None:
     assert (error.reason, error.numbers) == (Reason.UNDECODABLE, (len(data),))
 
 
-def test_no_bytes_are_a_fault_with_opencvs_words() -> None:
-    error = fault_of(b"")
+def test_a_fault_has_opencvs_words() -> None:
+    error = fault_of(b"PF\n4 0\n-1.0\n")
     assert error.reason is Reason.UNDECODABLE
     assert error.detail.startswith("OpenCV says: ")
 
@@ -392,7 +394,8 @@ def test_an_image_that_claims_a_huge_size_is_refused_before_decoding(
     monkeypatch.setattr(ImageDecoder, "_room", None)
     monkeypatch.setattr(ImageDecoder, "_decode_with_opencv", None)
     error = fault_of(data)
-    assert (error.reason, error.numbers) == (Reason.IMAGE_TOO_LARGE, (65535, 65534, 2**28))
+    assert error.reason is Reason.IMAGE_TOO_LARGE
+    assert error.numbers == (65535, 65534, 2**24, len(data))
 
 
 def test_the_largest_image_allowed_is_decoded() -> None:
@@ -411,13 +414,15 @@ def test_the_header_of_a_jpeg_is_read() -> None:
     assert header is not None
     assert (header.height, header.width, header.components) == (12, 20, 3)
     assert header.common
-    assert header.upright
+    assert header.is_upright
 
 
 def test_fill_bytes_before_a_marker_are_skipped() -> None:
     data = jpeg(picture(12, 20))
     filled = data[:2] + b"\xff\xff\xff" + data[2:]
-    assert read_jpeg_header(memoryview(filled)) == read_jpeg_header(memoryview(data))
+    header = read_jpeg_header(memoryview(data))
+    assert header is not None
+    assert read_jpeg_header(memoryview(filled)) == header._replace(scan=header.scan + 3)
 
 
 @pytest.mark.parametrize(
@@ -434,6 +439,10 @@ def test_fill_bytes_before_a_marker_are_skipped() -> None:
         b"\xff\xd8\xff\xc0\0\x04\0\0",
         b"\xff\xd8\xff\xda\0\x04\0\0",
         jpeg(picture(12, 20))[:100],
+        *(
+            jpeg(picture(12, 20))[: jpeg(picture(12, 20)).index(b"\xff\xc0") + more]
+            for more in (5, 9, 11)
+        ),
     ],
 )
 def test_an_odd_header_is_none(data: bytes) -> None:

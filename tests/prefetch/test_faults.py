@@ -121,14 +121,14 @@ MESSAGES = {
     Reason.IMAGE_CUT: (
         (1234,),
         (
-            "the JPEG ends before its end marker, after 1234 bytes: its lower part is missing; "
-            "write the whole file"
+            "the JPEG ends before its end marker, after 1234 bytes: it was cut, or its end was "
+            "written over, so that pixels may be missing; write the whole file"
         ),
     ),
     Reason.IMAGE_CORRUPT: (
         (1234,),
         (
-            "the JPEG (1234 bytes) is damaged inside, so that some of its pixels are wrong; "
+            "the JPEG (1234 bytes) is damaged or malformed, so that pixels of it may be wrong; "
             "write it again from the original"
         ),
     ),
@@ -140,10 +140,11 @@ MESSAGES = {
         ),
     ),
     Reason.IMAGE_TOO_LARGE: (
-        (65535, 65535, 1000000),
+        (65535, 65535, 1000000, 35),
         (
             "the image says that it is 65535 x 65535 pixels (height x width), and at most "
-            "1000000 pixels are decoded: it is damaged, or made to exhaust memory"
+            "1000000 pixels are decoded of its 35 bytes: it is damaged, or made to exhaust memory; "
+            "where it is sound, raise max_pixels_per_byte"
         ),
     ),
     Reason.SMALLER_THAN_CROP: (

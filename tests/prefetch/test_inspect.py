@@ -14,6 +14,8 @@ import pytest
 
 from prefetch import DatabaseNotFoundError
 from prefetch import _inspect as inspecting
+from prefetch._check import check_config
+from prefetch._config import load_config
 from prefetch._database import Database
 from prefetch._datum import encode_datum
 from prefetch._inspect import Survey, survey_database
@@ -357,3 +359,36 @@ def test_a_file_that_is_mostly_empty_is_noted(folder: Path) -> None:
     assert ["unused_pages"] == kinds_of(found)
     assert found.is_sound
     assert found.storage.used_bytes < found.storage.file_bytes / 100
+
+
+def test_turned_and_remarked_jpegs_are_noted(folder: Path) -> None:
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
+    file = jpeg()
+    turned = file[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2) + exif + file[2:]
+    remarked = file[:-2] + bytes(20) + file[-2:]
+    found = survey(folder, [encoded(file), encoded(turned), encoded(remarked)], full=True)
+    notes = {problem.kind: problem for problem in found.problems if problem.severity == "note"}
+    assert notes["turned_images"].num_records == notes["libjpeg_remarks"].num_records == 1
+    assert "extraneous bytes before marker 0xd9" in notes["libjpeg_remarks"].message
+    assert found.is_sound
+
+
+@pytest.mark.parametrize(("suffix", "name"), [(".jpg", "JPEG"), (".png", "PNG")])
+def test_a_value_that_is_an_image_file_is_said_to_be_one(
+    suffix: str, name: str, folder: Path
+) -> None:
+    (problem, *_) = survey(folder, [jpeg(suffix=suffix)]).problems
+    assert problem.severity == "error"
+    assert f"the value is a {name} file itself" in problem.message
+
+
+def test_a_check_says_that_images_are_served_lying(folder: Path) -> None:
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
+    file = jpeg()
+    turned = file[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2) + exif + file[2:]
+    write_database(folder, [(b"%d" % number, encoded(turned)) for number in range(3)])
+    config = load_config({"source": folder, "device": "cpu"})
+    (warning,) = (one for one in check_config(config).warnings if "EXIF" in one)
+    assert warning.startswith("3 of the first 3 records are JPEGs that EXIF asks to turn")
+    upright = load_config(config, transform={"force_color": True})
+    assert not any("EXIF" in one for one in check_config(upright).warnings)

@@ -415,3 +415,16 @@ def test_no_state_at_all_is_refused_and_the_feed_goes_on(source: Path) -> None:
         with pytest.raises(prefetch.StateError, match="found None"):
             feed.load_state_dict(None)  # type: ignore[arg-type]
         assert not feed.closed
+
+
+def test_a_state_that_was_saved_before_an_option_came_had_its_default(source: Path) -> None:
+    with prefetch.open(_options(source)) as feed:
+        state = feed.state_dict()
+        del state["config"]["transform.max_pixels_per_byte"]
+        feed.load_state_dict(state)
+    other = _options(source, transform={"max_pixels_per_byte": 9})
+    with (
+        prefetch.open(other) as feed,
+        pytest.raises(prefetch.StateError, match="max_pixels_per_byte: was 2048, is 9"),
+    ):
+        feed.load_state_dict(state)
