@@ -191,8 +191,8 @@ class TreePages:
         if flags & _NODE_FLAGS != _LONG_VALUE or end + _NUMBER.size > page_bytes:
             raise self._corrupt(f"page {number} has no sound record at place {slot}")
         (first,) = _NUMBER.unpack_from(page, end)
-        offset = self._long_value(first, value_bytes)
-        return base + begin, end - begin, offset, value_bytes
+        self._num_long_pages(first, value_bytes)
+        return base + begin, end - begin, first * page_bytes + _HEADER_BYTES, value_bytes
 
     def _leaf_node(self, number: int, slot: int) -> tuple[bytes, int, int, int, int]:
         """Return a leaf page, where a record's key lies in it, its value's size, and its flags."""
@@ -208,8 +208,8 @@ class TreePages:
             raise self._corrupt(f"page {number} has a key that ends outside of the page")
         return page, begin, begin + key_bytes, value_bytes, flags
 
-    def _long_value(self, first: int, value_bytes: int) -> int:
-        """Return the offset in the file of a value that has pages of its own."""
+    def _num_long_pages(self, first: int, value_bytes: int) -> int:
+        """Return how many pages a value has that has pages of its own."""
         page_bytes = self._meta.page_bytes
         if not _FIRST_PAGE <= first <= self._meta.last_page:
             raise self._corrupt(f"a value begins at page {first}, which does not exist")
@@ -218,15 +218,47 @@ class TreePages:
             self._file.check_size(self._meta)
             raise self._corrupt(f"page {first} lies behind the end of the file")
         own_number, flags, num_pages = _LONG_HEADER.unpack(header)
-        last = first + num_pages - 1
         if (
             own_number != first
             or flags & _KINDS != _OVERFLOW
-            or last > self._meta.last_page
+            or first + num_pages - 1 > self._meta.last_page
             or value_bytes > num_pages * page_bytes - _HEADER_BYTES
         ):
             raise self._corrupt(f"page {first} does not hold a value of {value_bytes} bytes")
-        return first * page_bytes + _HEADER_BYTES
+        return int(num_pages)
+
+    def lie_within(self, num_pages: int) -> bool:
+        """Return whether all that the tree uses lies in the first pages of the file.
+
+        Reads all leaves, and the header of each long value.
+
+        Raises:
+            CorruptDatabaseError: The tree's pages contradict each other.
+            DatabaseTruncatedError: The file is shorter than its pages, and lacks one of them.
+        """
+        for num_leaves, leaf in enumerate(self.leaves(), start=1):
+            if num_leaves > num_pages:
+                raise self._corrupt("its tree reaches a page twice")
+            if any(begin + count > num_pages for begin, count in self.long_values(leaf)):
+                return False
+        return True
+
+    def long_values(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield the first page of each long value of a leaf page, and how many it has.
+
+        Raises:
+            CorruptDatabaseError: The pages contradict each other.
+            DatabaseTruncatedError: The file is shorter than its pages, and lacks one of them.
+        """
+        words, nodes = self._nodes(number, _LEAF)
+        page = words.tobytes()
+        for node in (2 * nodes[words[nodes + 2] & _LONG_VALUE != 0]).tolist():
+            value_bytes, _, key_bytes = _LEAF_NODE.unpack_from(page, node)
+            end = node + _NODE_BYTES + key_bytes
+            if end + _NUMBER.size > len(page):
+                raise self._corrupt(f"page {number} has a value that ends outside of the page")
+            (first,) = _NUMBER.unpack_from(page, end)
+            yield first, self._num_long_pages(first, value_bytes)
 
     def leaves(self) -> Iterator[int]:
         """Yield the leaf pages in key order; a page is read when it is come to.
