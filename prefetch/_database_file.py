@@ -8,7 +8,8 @@ each the root of one committed state; a commit overwrites the older of them. A w
 may have left nonsense in the older one, which LMDB never reads: only the one it takes is judged.
 
 A page that was allocated and freed within one transaction is never written. So a sound file may
-end before the last page that its meta counts; it is truncated if a page that the tree uses is gone.
+end before the last page that its meta counts; it is truncated if a page that its trees use is
+gone.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _LEAST_RECORD_BYTES: Final = 12
 # LMDB's own limit on the height of a tree.
 _MOST_LEVELS: Final = 32
 _NUM_METAS: Final = 2
+_MOST_BYTES: Final = 2**63  # of a file
 
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _CONVERT: Final = "convert it to LMDB, with Caffe's own tools or by writing its records anew"
@@ -93,6 +95,11 @@ class Meta:
     def has_several_values(self) -> bool:
         """Whether a key may have several values (dupsort)."""
         return bool(self.flags & _SEVERAL_VALUES_A_KEY)
+
+    @property
+    def free(self) -> Meta:
+        """The same state with the tree of free pages in the place of the records'."""
+        return replace(self, root=self.free_root, depth=self.free_depth)
 
     @property
     def size_bytes(self) -> int:
@@ -180,18 +187,20 @@ class DatabaseFile:
     def as_stored(self, meta: Meta) -> Meta:
         """Return a state with the last page that the file has for it; costs one fstat.
 
-        Where the file is shorter than the state's pages, those that the tree uses are looked for,
-        which reads all of its leaves.
+        Where the file is shorter than the state's pages, those that its trees use are looked for,
+        which reads all of their leaves.
 
         Raises:
             CorruptDatabaseError: No database is in such a state.
-            DatabaseTruncatedError: The file ends before a page that the tree uses.
+            DatabaseTruncatedError: The file ends before a page that one of them uses.
         """
         _check_possible(self.path, meta)
         num_pages = os.fstat(self._descriptor).st_size // meta.page_bytes
         if num_pages > meta.last_page:
             return meta
-        if num_pages < _NUM_METAS or not TreePages(self, meta).lie_within(num_pages):
+        if num_pages < _NUM_METAS or not all(
+            TreePages(self, tree).lie_within(num_pages) for tree in (meta, meta.free)
+        ):
             self.check_size(meta)
         return replace(meta, last_page=min(meta.last_page, num_pages - 1))
 
@@ -295,6 +304,8 @@ def _check_possible(path: str, meta: Meta) -> None:
     Raises:
         CorruptDatabaseError: They do.
     """
+    if meta.size_bytes >= _MOST_BYTES:
+        raise CorruptDatabaseError(path, f"cannot have {meta.last_page + 1} pages")
     if meta.depth > _MOST_LEVELS or (meta.root is None) != (meta.entries == 0):
         raise CorruptDatabaseError(
             path,
