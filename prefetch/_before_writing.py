@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _PAGE_SIZES: Final = range(4096, 32769)  # that LMDB writes
 _LONGEST_KEY_BYTES: Final = 511
 _MOST_TXNS: Final = 2**63
+_TREE_FLAGS: Final = 0x7E  # others are those of the environment
+_INTEGER_KEYS: Final = 0x08
 _FIRST_PAGE: Final = 2
 _NUMBER_BYTES: Final = 8
 
@@ -71,6 +73,7 @@ def _check(file: DatabaseFile, meta: Meta) -> None:
         meta.page_bytes not in _PAGE_SIZES
         or meta.txn_id >= _MOST_TXNS
         or meta.flags
+        or meta.free_flags & _TREE_FLAGS != _INTEGER_KEYS
         or file.metas()[meta.txn_id & 1].txn_id != meta.txn_id
     ):
         raise CorruptDatabaseError(file.path, "is damaged: its head is none that LMDB writes")

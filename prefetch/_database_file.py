@@ -40,7 +40,7 @@ _VERSION: Final = 1
 
 # A meta page: page header (the flags at byte 10), magic, version, address, map size, the tree of
 # free pages (whose padding is the page size), the tree of records, last page in use, transaction.
-_META: Final = struct.Struct("<10xH4x 4sI8xQ I2xH32xQ 4xHHQQQQQ QQ")
+_META: Final = struct.Struct("<10xH4x 4sI8xQ IHH32xQ 4xHHQQQQQ QQ")
 _LARGEST_PAGE_BYTES: Final = 65536
 _NO_ROOT: Final = 2**64 - 1
 _SEVERAL_VALUES_A_KEY: Final = 0x04
@@ -75,6 +75,7 @@ class Meta:
         free_root: Page that the tree of free pages begins at, which only writers read; None where
             there are none.
         free_depth: Levels of that tree.
+        free_flags: LMDB's flags of it.
     """
 
     txn_id: int
@@ -90,6 +91,7 @@ class Meta:
     flags: int
     free_root: int | None
     free_depth: int
+    free_flags: int
 
     @property
     def has_several_values(self) -> bool:
@@ -99,7 +101,7 @@ class Meta:
     @property
     def free(self) -> Meta:
         """The same state with the tree of free pages in the place of the records'."""
-        return replace(self, root=self.free_root, depth=self.free_depth)
+        return replace(self, root=self.free_root, depth=self.free_depth, flags=self.free_flags)
 
     @property
     def size_bytes(self) -> int:
@@ -270,7 +272,8 @@ class DatabaseFile:
         page_flags, magic, version, map_bytes, page_bytes, *trees, last_page, txn_id = _META.unpack(
             page
         )
-        free_depth, free_root, flags, depth, branches, leaves, overflow, entries, root = trees
+        free_flags, free_depth, free_root, *tree = trees
+        flags, depth, branches, leaves, overflow, entries, root = tree
         if magic != _MAGIC or not page_flags & _META_FLAG:
             raise UnsupportedSourceError(
                 self.path, f"is no LMDB database: there is no meta page at byte {offset}"
@@ -295,6 +298,7 @@ class DatabaseFile:
             flags=flags,
             free_root=None if free_root == _NO_ROOT else free_root,
             free_depth=free_depth,
+            free_flags=free_flags,
         )
 
 
