@@ -165,24 +165,35 @@ class Snapshot:
             last = self._last_txn()
             if last < self.meta.txn_id or (last > self.meta.txn_id + 1 and not self._is_pinned):
                 raise self._changed(last)
+            if self._is_pinned:
+                if self._is_heeded(last):
+                    self._explained = {last: modified_ns}
+                    return
             # The same before and after the look at the number: that commit did it, or one before.
-            if modified_ns == self.file.modified_ns():
-                if (last not in self._explained or self._is_pinned) and not self._is_kept(last):
+            elif modified_ns == self.file.modified_ns():
+                if last not in self._explained and not self._is_kept(last):
                     raise self._changed(self._last_txn())
-                if self._is_pinned:
-                    # A commit shows in the lock file shortly after it does in the file.
-                    if last <= self.meta.txn_id + 1 or last == self._last_heeding():
-                        self._explained = {last: modified_ns}
-                        return
-                elif self._explained.setdefault(last, modified_ns) == modified_ns:
+                if self._explained.setdefault(last, modified_ns) == modified_ns:
                     return
             if self._is_replaced or monotonic() > deadline:
                 self._is_replaced = True  # the next check need not wait for the same again
                 raise self._changed(last)
             sleep(_LOOK_EVERY_S)
 
-    def _last_heeding(self) -> int | None:
-        """Return the number of the last commit that heeded the lock; None while a place is wanted.
+    def _is_heeded(self, last: int) -> bool:
+        """Return whether the commits so far heeded the lock; one shows there after the file.
+
+        Raises:
+            DatabaseChangedError: What is pinned was written over.
+        """
+        if not self._is_kept(last):
+            if self._last_txn() == last:
+                raise self._changed(last)
+            return False  # the commits after it have taken the place of the snapshot's meta
+        return last <= self.meta.txn_id + 1 or last <= self._last_heeding()
+
+    def _last_heeding(self) -> int:
+        """Return the number of the last commit that heeded the lock; 0 while no place is free.
 
         Raises:
             DatabaseInUseError: The file has grown past what this process has mapped.
@@ -190,7 +201,7 @@ class Snapshot:
         try:
             transaction = self.shared.environment.begin()
         except lmdb.ReadersFullError:
-            return None
+            return 0
         except lmdb.Error as error:
             raise source_error(self.path, error) from error
         number: int = transaction.id()

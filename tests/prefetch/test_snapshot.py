@@ -238,11 +238,23 @@ def test_a_writer_that_does_not_heed_the_lock_is_noticed(folder: Path, tmp_path:
 def test_a_commit_that_shows_in_the_lock_file_later_is_waited_for(folder: Path) -> None:
     snapshot = Snapshot(folder, lock=True)
     write_elsewhere(folder / "data.mdb", 3)
-    numbers = iter([snapshot.meta.txn_id + 2, None, snapshot.meta.txn_id + 3])
+    numbers = iter([snapshot.meta.txn_id + 2, 0, snapshot.meta.txn_id + 3])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot, "_last_heeding", lambda: next(numbers))
         snapshot.check()
     assert list(numbers) == []
+    snapshot.close()
+
+
+def test_a_locked_snapshot_outlasts_a_writer_that_commits_without_a_pause(folder: Path) -> None:
+    snapshot = Snapshot(folder, lock=True)
+    value = value_of(snapshot, 49)
+    with subprocess.Popen([sys.executable, "-c", _COMMIT, str(folder), "400"]) as writer:
+        while writer.poll() is None:
+            snapshot.check()
+    assert writer.returncode == 0
+    snapshot.check()
+    assert value_of(snapshot, 49) == value
     snapshot.close()
 
 
