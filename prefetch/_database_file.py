@@ -4,15 +4,21 @@ All of it is done through ``pread`` on a descriptor of our own, before LMDB maps
 of a truncated file kills the process at the first touch of what is missing.
 
 The format is version 1 of LMDB (0.9.x), 64-bit little-endian. Its first two pages are the *metas*,
-each the root of one committed state; a commit overwrites the older of them.
+each the root of one committed state; a commit overwrites the older of them. A write that failed
+may have left nonsense in the older one, which LMDB never reads: only the one it takes is judged.
+
+A page that was allocated and freed within one transaction is never written. So a sound file may
+end before the last page that its meta counts; it is truncated if a page that its trees use is
+gone.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 from typing import Final
@@ -25,6 +31,7 @@ from prefetch._errors import (
     UnsupportedSourceError,
 )
 from prefetch._path_hints import hint, images_hint, kind_of
+from prefetch._pages import TreePages
 from prefetch._refusals import told
 
 _PAGE_HEADER_BYTES: Final = 16
@@ -34,7 +41,7 @@ _VERSION: Final = 1
 
 # A meta page: page header (the flags at byte 10), magic, version, address, map size, the tree of
 # free pages (whose padding is the page size), the tree of records, last page in use, transaction.
-_META: Final = struct.Struct("<10xH4x 4sI8xQ I44x 4xHHQQQQQ QQ")
+_META: Final = struct.Struct("<10xH4x 4sI8xQ IHH32xQ 4xHHQQQQQ QQ")
 _LARGEST_PAGE_BYTES: Final = 65536
 _NO_ROOT: Final = 2**64 - 1
 _SEVERAL_VALUES_A_KEY: Final = 0x04
@@ -42,9 +49,12 @@ _SEVERAL_VALUES_A_KEY: Final = 0x04
 _LEAST_RECORD_BYTES: Final = 12
 # LMDB's own limit on the height of a tree.
 _MOST_LEVELS: Final = 32
+_NUM_METAS: Final = 2
+_MOST_BYTES: Final = 2**63  # of a file
 
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _CONVERT: Final = "convert it to LMDB, with Caffe's own tools or by writing its records anew"
+_DUMP: Final = "write it out there with mdb_dump, and load that here with mdb_load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,10 @@ class Meta:
         overflow_pages: Pages of values that are too long for a leaf.
         entries: Records.
         flags: LMDB's flags of the tree.
+        free_root: Page that the tree of free pages begins at, which only writers read; None where
+            there are none.
+        free_depth: Levels of that tree.
+        free_flags: LMDB's flags of it.
     """
 
     txn_id: int
@@ -76,6 +90,9 @@ class Meta:
     overflow_pages: int
     entries: int
     flags: int
+    free_root: int | None
+    free_depth: int
+    free_flags: int
 
     @property
     def has_several_values(self) -> bool:
@@ -83,8 +100,13 @@ class Meta:
         return bool(self.flags & _SEVERAL_VALUES_A_KEY)
 
     @property
+    def free(self) -> Meta:
+        """The same state with the tree of free pages in the place of the records'."""
+        return replace(self, root=self.free_root, depth=self.free_depth, flags=self.free_flags)
+
+    @property
     def size_bytes(self) -> int:
-        """The least size of a file that holds this state."""
+        """The size of a file that ends with the last page in use."""
         return (self.last_page + 1) * self.page_bytes
 
 
@@ -121,38 +143,69 @@ class DatabaseFile:
             status = os.fstat(self._descriptor)
             self.identity = (status.st_dev, status.st_ino)
             _recognise(self.path, self.read(512, 0))
-            self.check_size(self.newest())
+            self.newest()
         except BaseException:
             self.close()
             raise
 
     def newest(self) -> Meta:
-        """Return the last committed state.
+        """Return the last committed state, as it lies in the file; see `as_stored`.
 
         Raises:
             UnsupportedSourceError: The file is no LMDB database, or one of another kind.
-            DatabaseTruncatedError: The file ends before its second page does.
+            CorruptDatabaseError: No database is in such a state.
+            DatabaseTruncatedError: The file is shorter than its pages.
         """
-        return max(self.metas(), key=lambda meta: meta.txn_id)
+        while True:
+            first, second = self.metas()
+            newest = second if second.txn_id > first.txn_id else first  # as LMDB chooses
+            if newest.page_bytes != first.page_bytes:
+                raise CorruptDatabaseError(
+                    self.path,
+                    f"says that its pages have {first.page_bytes} and {newest.page_bytes} bytes",
+                )
+            try:
+                return self.as_stored(newest)
+            except SourceError:
+                if newest in self.metas():
+                    raise  # else writers have got past it meanwhile
 
     def metas(self) -> tuple[Meta, Meta]:
-        """Return the two committed states that the file keeps.
+        """Return the two committed states that the file keeps, as they say it; nothing is checked.
 
         One that a writer is replacing at the moment may be torn: take a state only where its
-        numbers equal those that LMDB gives for the transaction.
+        numbers equal those that LMDB gives for the transaction, and then ``as_stored``.
 
         Raises:
             UnsupportedSourceError: The file is no LMDB database, or one of another kind.
+            CorruptDatabaseError: It has no second meta page, for its pages are of no possible size.
             DatabaseTruncatedError: The file ends before its second page does.
         """
-        first = self._meta(0)
-        second = self._meta(first.page_bytes)
-        if first.page_bytes != second.page_bytes:
-            raise CorruptDatabaseError(
-                self.path,
-                f"says that its pages have {first.page_bytes} and {second.page_bytes} bytes",
-            )
-        return first, second
+        first = self._meta(0, 2 * mmap.PAGESIZE)
+        page_bytes = first.page_bytes
+        if page_bytes & (page_bytes - 1) or not 256 <= page_bytes <= _LARGEST_PAGE_BYTES:
+            raise CorruptDatabaseError(self.path, f"pages cannot have {page_bytes} bytes")
+        return first, self._meta(page_bytes, 2 * page_bytes)
+
+    def as_stored(self, meta: Meta) -> Meta:
+        """Return a state with the last page that the file has for it; costs one fstat.
+
+        Where the file is shorter than the state's pages, those that its trees use are looked for,
+        which reads all of their leaves.
+
+        Raises:
+            CorruptDatabaseError: No database is in such a state.
+            DatabaseTruncatedError: The file ends before a page that one of them uses.
+        """
+        _check_possible(self.path, meta)
+        num_pages = os.fstat(self._descriptor).st_size // meta.page_bytes
+        if num_pages > meta.last_page:
+            return meta
+        if num_pages < _NUM_METAS or not all(
+            TreePages(self, tree).lie_within(num_pages) for tree in (meta, meta.free)
+        ):
+            self.check_size(meta)
+        return replace(meta, last_page=min(meta.last_page, num_pages - 1))
 
     def read(self, num_bytes: int, offset: int) -> bytes:
         """Return a part of the file, less where the file ends.
@@ -210,16 +263,18 @@ class DatabaseFile:
         self._descriptor = -1
         self._file.close()
 
-    def _meta(self, offset: int) -> Meta:
+    def _meta(self, offset: int, end: int) -> Meta:
+        """Return the state that a meta page tells of, which ends at a byte of the file."""
         page = self.read(_META.size, offset)
         if len(page) < _META.size:
             raise DatabaseTruncatedError(
-                self.path, expected_bytes=offset + _META.size, actual_bytes=offset + len(page)
+                self.path, expected_bytes=end, actual_bytes=offset + len(page)
             )
-        page_flags, magic, version, map_bytes, page_bytes, *tree, last_page, txn_id = _META.unpack(
+        page_flags, magic, version, map_bytes, page_bytes, *trees, last_page, txn_id = _META.unpack(
             page
         )
-        flags, depth, branch_pages, leaf_pages, overflow_pages, entries, root = tree
+        free_flags, free_depth, free_root, *tree = trees
+        flags, depth, branches, leaves, overflow, entries, root = tree
         if magic != _MAGIC or not page_flags & _META_FLAG:
             raise UnsupportedSourceError(
                 self.path, f"is no LMDB database: there is no meta page at byte {offset}"
@@ -230,22 +285,6 @@ class DatabaseFile:
                 f"was written in version {version} of LMDB's format, and version {_VERSION} "
                 f"(LMDB 0.9) is read here; dump it with mdb_dump and load it with mdb_load 0.9",
             )
-        if page_bytes & (page_bytes - 1) or not 256 <= page_bytes <= _LARGEST_PAGE_BYTES:
-            raise CorruptDatabaseError(self.path, f"pages cannot have {page_bytes} bytes")
-        if depth > _MOST_LEVELS or (root == _NO_ROOT) != (entries == 0):
-            raise CorruptDatabaseError(
-                self.path,
-                f"a tree of {depth} levels from page {root} cannot hold {entries} records",
-            )
-        most = leaf_pages * (page_bytes // _LEAST_RECORD_BYTES)
-        if branch_pages + leaf_pages + overflow_pages > last_page or (
-            entries > most and not flags & _SEVERAL_VALUES_A_KEY
-        ):
-            raise CorruptDatabaseError(
-                self.path,
-                f"{entries} records cannot lie in {leaf_pages} leaf pages of {page_bytes} bytes, "
-                f"nor {branch_pages} + {leaf_pages} + {overflow_pages} pages in {last_page + 1}",
-            )
         return Meta(
             txn_id=txn_id,
             map_bytes=map_bytes,
@@ -253,11 +292,40 @@ class DatabaseFile:
             last_page=last_page,
             root=None if root == _NO_ROOT else root,
             depth=depth,
-            branch_pages=branch_pages,
-            leaf_pages=leaf_pages,
-            overflow_pages=overflow_pages,
+            branch_pages=branches,
+            leaf_pages=leaves,
+            overflow_pages=overflow,
             entries=entries,
             flags=flags,
+            free_root=None if free_root == _NO_ROOT else free_root,
+            free_depth=free_depth,
+            free_flags=free_flags,
+        )
+
+
+def _check_possible(path: str, meta: Meta) -> None:
+    """Raise where a state's numbers contradict each other.
+
+    Raises:
+        CorruptDatabaseError: They do.
+    """
+    if meta.size_bytes >= _MOST_BYTES:
+        raise CorruptDatabaseError(path, f"cannot have {meta.last_page + 1} pages")
+    if meta.depth > _MOST_LEVELS or (meta.root is None) != (meta.entries == 0):
+        raise CorruptDatabaseError(
+            path,
+            f"a tree of {meta.depth} levels from page {meta.root} cannot hold {meta.entries} "
+            f"records",
+        )
+    most = meta.leaf_pages * (meta.page_bytes // _LEAST_RECORD_BYTES)
+    if meta.branch_pages + meta.leaf_pages + meta.overflow_pages > meta.last_page or (
+        meta.entries > most and not meta.has_several_values
+    ):
+        raise CorruptDatabaseError(
+            path,
+            f"{meta.entries} records cannot lie in {meta.leaf_pages} leaf pages of "
+            f"{meta.page_bytes} bytes, nor {meta.branch_pages} + {meta.leaf_pages} + "
+            f"{meta.overflow_pages} pages in {meta.last_page + 1}",
         )
 
 
@@ -325,9 +393,9 @@ def _recognise(path: str, head: bytes) -> None:
     elif head.startswith(_LFS_POINTER):
         reason = "is a Git LFS pointer, not the database itself; fetch it with: git lfs pull"
     elif head[12:16] == _MAGIC:
-        reason = f"was written by a 32-bit LMDB, whose pages differ; {_CONVERT} on a 64-bit one"
+        reason = f"was written by a 32-bit LMDB, whose pages differ; {_DUMP}, by a 64-bit LMDB"
     elif _MAGIC[::-1] in (head[12:16], head[16:20]):
-        reason = f"was written by a big-endian machine, whose pages differ; {_CONVERT} on this one"
+        reason = f"was written by a big-endian machine, whose pages differ; {_DUMP}"
     else:
         kind = kind_of(head)
         reason = f"is no LMDB database: the file begins with the bytes {head[:8].hex(' ')}"

@@ -165,23 +165,42 @@ class DatabaseChangedError(SourceError, RuntimeError):
     Attributes:
         snapshot_txn: Transaction id of the snapshot that the feed reads.
         last_txn: Transaction id of the newest commit.
+        lock_path: The lock file that the feed is registered in; None where it has none.
     """
 
-    def __init__(self, path: str, *, snapshot_txn: int, last_txn: int) -> None:
+    def __init__(
+        self, path: str, *, snapshot_txn: int, last_txn: int, lock_path: str | None = None
+    ) -> None:
         self.snapshot_txn = snapshot_txn
         self.last_txn = last_txn
+        self.lock_path = lock_path
         numbers = f"the feed reads transaction {snapshot_txn}, the newest is {last_txn}"
-        super().__init__(
-            path,
-            f"the database was written to while it was read without a lock: {numbers}; open it "
-            f"again when the writer has ended, or with lock: true, which makes writers keep what "
-            f"is read"
-            if last_txn > snapshot_txn + 1
-            else f"the file was modified while it was read without a lock, and no commit says why "
-            f"({numbers}): another file was copied over it, or a writer is taking long over a "
-            f"transaction; open it again when that has ended. Never copy over a database in use: "
-            f"replace it by renaming. Beside a writer, lock: true",
-        )
+        is_past = last_txn > snapshot_txn + 1
+        if is_past and lock_path is not None:
+            reason = (
+                f"the database was written to by a program that does not heed the lock file "
+                f"{lock_path}: {numbers}; have all programs open it by one name and with a lock"
+            )
+        elif is_past:
+            reason = (
+                f"the database was written to while it was read without a lock: {numbers}; open it "
+                f"again when the writer has ended, or with lock: true, which makes writers keep "
+                f"what is read"
+            )
+        elif lock_path is not None:
+            reason = (
+                f"what the feed reads of the file was written over, and by no writer that heeds "
+                f"the lock file {lock_path} ({numbers}): another file was copied over it; open it "
+                f"again. Never copy over a database in use: replace it by renaming"
+            )
+        else:
+            reason = (
+                f"the file was modified while it was read without a lock, and no commit says why "
+                f"({numbers}): another file was copied over it, or a writer is taking long over a "
+                f"transaction; open it again when that has ended. Never copy over a database in "
+                f"use: replace it by renaming. Beside a writer, lock: true"
+            )
+        super().__init__(path, reason)
 
 
 class DatabaseInUseError(SourceError, RuntimeError):

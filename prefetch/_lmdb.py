@@ -12,17 +12,23 @@ import os
 import threading
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import lmdb
 
 from prefetch._errors import CorruptDatabaseError, DatabaseInUseError, SourceError
+from prefetch._lock_file import lock_file_of, lock_path_of
 from prefetch._refusals import told_text
 
 if TYPE_CHECKING:
     from prefetch._database_file import DatabaseFile
+    from prefetch._lock_file import LockFile
 
 logger = logging.getLogger(__name__)
+
+# Where a writer has let the file grow past a reader's map, LMDB no longer says which commits heeded
+# the lock. Address space costs nothing but where it is limited; Caffe's writers map as much.
+_LOCKED_MAP_BYTES: Final = 1 << 40
 
 _lock = threading.Lock()
 _environments: dict[tuple[int, int], SharedEnvironment] = {}
@@ -37,6 +43,7 @@ class SharedEnvironment:
         environment: The environment itself.
         identity: Device and inode of the file.
         owned: Whether it was opened here, and so is closed here.
+        lock_path: Its lock file; None where it has none.
         num_holds: How many hold it.
         writing: Held by whoever writes to it or resizes its map; None where it is only read.
     """
@@ -44,6 +51,7 @@ class SharedEnvironment:
     environment: lmdb.Environment
     identity: tuple[int, int]
     owned: bool
+    lock_path: str | None = None
     num_holds: int = 0
     writing: threading.Lock | None = None
 
@@ -81,7 +89,9 @@ def hold_file(
                 if foreign is None:
                     shared = _open(file, lock=lock)
                 else:
-                    shared = SharedEnvironment(foreign, file.identity, owned=False)
+                    shared = SharedEnvironment(
+                        foreign, file.identity, owned=False, lock_path=lock_path_of(foreign)
+                    )
             elif shared.writing is not None:
                 raise DatabaseInUseError(
                     file.path, "is the quarantine of an open feed of this process; close that first"
@@ -90,12 +100,8 @@ def hold_file(
                 raise DatabaseInUseError(
                     file.path, "is open through another environment than the one passed"
                 )
-            if lock and not shared.environment.flags()["lock"]:
-                raise DatabaseInUseError(
-                    file.path,
-                    "is open without a lock in this process; open it with one there, "
-                    "or set lock: false",
-                )
+            if lock:
+                _check_lock(file, shared)
             _environments[file.identity] = shared
             shared.num_holds += 1
             return shared
@@ -196,6 +202,12 @@ def source_error(path: str, error: lmdb.Error) -> SourceError:
             "a writer has let it grow past what this process has mapped of it; "
             "close what reads it here and open it again",
         )
+    if isinstance(error, lmdb.ReadersFullError):
+        return DatabaseInUseError(
+            path,
+            "every place for a reader in its lock file is taken; end some of its readers, "
+            "or set lock: false",
+        )
     if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
         return CorruptDatabaseError(path, f"is damaged, says LMDB: {error}")
     return SourceError(path, f"LMDB cannot read it: {told_text(str(error))}")
@@ -216,22 +228,66 @@ def unlockable(path: str, locked_path: str) -> SourceError:
     )
 
 
+def _check_lock(file: DatabaseFile, shared: SharedEnvironment) -> None:
+    """Raise unless an open environment has the lock file that a database's name leads to.
+
+    Raises:
+        DatabaseInUseError: It has another, or none.
+        SourceError: The name leads to several.
+    """
+    if shared.lock_path is None:
+        raise DatabaseInUseError(
+            file.path,
+            "is open without a lock in this process; open it with one there, or set lock: false",
+        )
+    wanted = lock_file_of(file).path
+    if wanted != shared.lock_path:
+        raise DatabaseInUseError(
+            file.path,
+            f"is open in this process with the lock file {shared.lock_path}, and by this name "
+            f"writers use {wanted}; open it by one name, that of its writers",
+        )
+
+
 def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
-    path, is_folder = _locked_path(file.data_path) if lock else (file.data_path, False)
+    # No more address space than the file's pages, whatever map its writer had.
+    map_bytes = file.newest().size_bytes
+    if not lock:
+        return SharedEnvironment(
+            _opened(file, file.data_path, map_bytes), file.identity, owned=True
+        )
+    used = lock_file_of(file)
     try:
-        environment = lmdb.open(
+        environment = _opened(file, used.opened_by, _LOCKED_MAP_BYTES, used)
+    except lmdb.MemoryError:
+        environment = _opened(file, used.opened_by, map_bytes, used)
+    return SharedEnvironment(environment, file.identity, owned=True, lock_path=used.path)
+
+
+def _opened(
+    file: DatabaseFile, path: str, map_bytes: int, lock: LockFile | None = None
+) -> lmdb.Environment:
+    """Open an environment that only reads.
+
+    Raises:
+        SourceError: LMDB cannot open it.
+        lmdb.MemoryError: There is no address space for a map that long, beyond the file.
+    """
+    try:
+        return lmdb.open(
             os.fsencode(path),  # of a str, LMDB's binding takes no bytes that are no UTF-8
-            subdir=is_folder,
-            lock=lock,
+            subdir=lock is not None and lock.is_folder,
+            lock=lock is not None,
             readonly=True,
             create=False,
             mode=0o666,  # of a lock file made here, less umask: a writer of the group needs it too
             readahead=True,  # without it, a cold walk is 20 times as slow
-            # No more address space than the file's pages, whatever map its writer had.
-            map_size=file.newest().size_bytes,
+            map_size=map_bytes,
         )
     except lmdb.Error as error:
-        if lock and isinstance(error, lmdb.ReadonlyError):
+        if isinstance(error, lmdb.MemoryError) and map_bytes == _LOCKED_MAP_BYTES:
+            raise
+        if lock is not None and isinstance(error, lmdb.ReadonlyError):
             raise unlockable(file.path, path) from error
         if "already open" in str(error):
             raise DatabaseInUseError(
@@ -240,17 +296,3 @@ def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
                 "pass that lmdb.Environment as the source, or close it",
             ) from error
         raise source_error(file.path, error) from error
-    return SharedEnvironment(environment, file.identity, owned=True)
-
-
-def _locked_path(data_path: str) -> tuple[str, bool]:
-    """Return the path that leads LMDB to a file's own lock file, and whether it is a folder.
-
-    A writer's lock file is ``lock.mdb`` beside ``data.mdb``, or ``NAME-lock`` beside a single file,
-    in the folder where the file itself is.
-    """
-    real = os.path.realpath(data_path)
-    folder, name = os.path.split(real)
-    if name == "data.mdb" and not os.path.exists(f"{real}-lock"):  # noqa: PTH110 - a plain string
-        return folder, True
-    return real, False

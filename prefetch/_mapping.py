@@ -6,7 +6,8 @@ it are known, and the C kernel finds key and value there itself, a whole part of
 and without the GIL. What it reads it checks; where pages contradict each other it says so.
 
 This takes a mapping of the file beside LMDB's own. Where there is no address space for that, or no
-C kernel, records are read through LMDB.
+C kernel, records are read piece by piece (see `prefetch._unmapped`), and refused for the same
+reasons.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prefetch._errors import CorruptDatabaseError
+from prefetch._errors import CorruptDatabaseError, SourceError
+from prefetch._pages import TreePages
 from prefetch._spans import Spans
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Mapping:
         file.check_size(meta)
         self._path = file.path
         self._page_bytes = meta.page_bytes
+        self._pages = TreePages(file, meta)
         self._kernels = kernels
         mapped = mmap.mmap(
             file.fileno(),
@@ -133,6 +136,13 @@ class Mapping:
         return Spans(self._memory, spans[0], spans[1]), Spans(self._memory, spans[2], spans[3])
 
     def _damaged(self, page: np.int64, slot: np.int64) -> CorruptDatabaseError:
+        # The kernel says that it is, and no more; the reason is the twin's.
+        try:
+            self._pages.locate(int(page), int(slot))
+        except CorruptDatabaseError as error:
+            return error
+        except SourceError:  # the file is shorter now, or closed
+            pass
         return CorruptDatabaseError(
             self._path,
             f"is damaged: page {page} has no sound record at place {slot}; "

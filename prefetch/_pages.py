@@ -35,16 +35,16 @@ _SLOT: Final = struct.Struct("<H")
 _LEAF_NODE: Final = struct.Struct("<IHH")
 _NUMBER: Final = struct.Struct("<Q")
 _LONG_HEADER: Final = struct.Struct("<Q2xHI")
-_NODE_BYTES: Final = 8
+NODE_BYTES: Final = 8
 _FIRST_PAGE: Final = 2  # after the two metas
 
-_BRANCH: Final = 0x01
-_LEAF: Final = 0x02
+BRANCH: Final = 0x01
+LEAF: Final = 0x02
 _OVERFLOW: Final = 0x04
 # Branch, leaf, overflow, meta, and the two kinds of page that only several values a key make.
 _KINDS: Final = 0x01 | 0x02 | 0x04 | 0x08 | 0x20 | 0x40
 
-_LONG_VALUE: Final = 0x01
+LONG_VALUE: Final = 0x01
 _SUB_DATABASE: Final = 0x02
 _NODE_FLAGS: Final = 0x01 | 0x02 | 0x04
 
@@ -79,8 +79,8 @@ class TreePages:
         Raises:
             CorruptDatabaseError: The page is no branch, or leads out of the file.
         """
-        words, first = self._nodes(number, _BRANCH)
-        low, middle, high = (words[first + place].astype(np.int64) for place in range(3))
+        words, nodes = self._nodes(number, BRANCH)
+        low, middle, high = (words[nodes + place].astype(np.int64) for place in range(3))
         found: npt.NDArray[np.int64] = low | middle << 16 | high << 32
         if found.min() < _FIRST_PAGE or found.max() > self._meta.last_page:
             raise self._corrupt(f"page {number} leads to a page that does not exist")
@@ -137,7 +137,7 @@ class TreePages:
         del headers, window
         bad = (
             (own_number != numbers.astype(np.uint64))
-            | (flags & _KINDS != _LEAF)
+            | (flags & _KINDS != LEAF)
             | (lower < _HEADER_BYTES + 2)
             | (lower & 1 != 0)
             | (lower > upper)
@@ -154,7 +154,7 @@ class TreePages:
             CorruptDatabaseError: The page is no leaf.
             DatabaseTruncatedError: The file is shorter than its pages.
         """
-        return self._page(number, _LEAF)[1]
+        return self._page(number, LEAF)[1]
 
     def key(self, number: int, slot: int) -> bytes:
         """Return the key of a record, given its leaf page and its place there; one ``pread``.
@@ -188,28 +188,28 @@ class TreePages:
             if value_bytes > page_bytes - end:
                 raise self._corrupt(f"page {number} has a value that ends outside of the page")
             return base + begin, end - begin, base + end, value_bytes
-        if flags & _NODE_FLAGS != _LONG_VALUE or end + _NUMBER.size > page_bytes:
+        if flags & _NODE_FLAGS != LONG_VALUE or end + _NUMBER.size > page_bytes:
             raise self._corrupt(f"page {number} has no sound record at place {slot}")
         (first,) = _NUMBER.unpack_from(page, end)
-        offset = self._long_value(first, value_bytes)
-        return base + begin, end - begin, offset, value_bytes
+        self._num_long_pages(first, value_bytes)
+        return base + begin, end - begin, first * page_bytes + _HEADER_BYTES, value_bytes
 
     def _leaf_node(self, number: int, slot: int) -> tuple[bytes, int, int, int, int]:
         """Return a leaf page, where a record's key lies in it, its value's size, and its flags."""
-        page, num_nodes, upper = self._page(number, _LEAF)
+        page, num_nodes, upper = self._page(number, LEAF)
         if not 0 <= slot < num_nodes:
             raise self._corrupt(f"page {number} has no record {slot}")
         (offset,) = _SLOT.unpack_from(page, _HEADER_BYTES + 2 * slot)
-        if not upper <= offset <= len(page) - _NODE_BYTES:
+        if not upper <= offset <= len(page) - NODE_BYTES:
             raise self._corrupt(f"page {number} has a record outside of the page")
         value_bytes, flags, key_bytes = _LEAF_NODE.unpack_from(page, offset)
-        begin = offset + _NODE_BYTES
+        begin = offset + NODE_BYTES
         if begin + key_bytes > len(page):
             raise self._corrupt(f"page {number} has a key that ends outside of the page")
         return page, begin, begin + key_bytes, value_bytes, flags
 
-    def _long_value(self, first: int, value_bytes: int) -> int:
-        """Return the offset in the file of a value that has pages of its own."""
+    def _num_long_pages(self, first: int, value_bytes: int) -> int:
+        """Return how many pages a value has that has pages of its own."""
         page_bytes = self._meta.page_bytes
         if not _FIRST_PAGE <= first <= self._meta.last_page:
             raise self._corrupt(f"a value begins at page {first}, which does not exist")
@@ -218,15 +218,47 @@ class TreePages:
             self._file.check_size(self._meta)
             raise self._corrupt(f"page {first} lies behind the end of the file")
         own_number, flags, num_pages = _LONG_HEADER.unpack(header)
-        last = first + num_pages - 1
         if (
             own_number != first
             or flags & _KINDS != _OVERFLOW
-            or last > self._meta.last_page
+            or first + num_pages - 1 > self._meta.last_page
             or value_bytes > num_pages * page_bytes - _HEADER_BYTES
         ):
             raise self._corrupt(f"page {first} does not hold a value of {value_bytes} bytes")
-        return first * page_bytes + _HEADER_BYTES
+        return int(num_pages)
+
+    def lie_within(self, num_pages: int) -> bool:
+        """Return whether all that the tree uses lies in the first pages of the file.
+
+        Reads all leaves, and the header of each long value.
+
+        Raises:
+            CorruptDatabaseError: The tree's pages contradict each other.
+            DatabaseTruncatedError: The file is shorter than its pages, and lacks one of them.
+        """
+        for num_leaves, leaf in enumerate(self.leaves(), start=1):
+            if num_leaves > num_pages:
+                raise self._corrupt("its tree reaches a page twice")
+            if any(begin + count > num_pages for begin, count in self.long_values(leaf)):
+                return False
+        return True
+
+    def long_values(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield the first page of each long value of a leaf page, and how many it has.
+
+        Raises:
+            CorruptDatabaseError: The pages contradict each other.
+            DatabaseTruncatedError: The file is shorter than its pages, and lacks one of them.
+        """
+        words, nodes = self._nodes(number, LEAF)
+        page = words.tobytes()
+        for node in (2 * nodes[words[nodes + 2] & LONG_VALUE != 0]).tolist():
+            value_bytes, _, key_bytes = _LEAF_NODE.unpack_from(page, node)
+            end = node + NODE_BYTES + key_bytes
+            if end + _NUMBER.size > len(page):
+                raise self._corrupt(f"page {number} has a value that ends outside of the page")
+            (first,) = _NUMBER.unpack_from(page, end)
+            yield first, self._num_long_pages(first, value_bytes)
 
     def leaves(self) -> Iterator[int]:
         """Yield the leaf pages in key order; a page is read when it is come to.
@@ -280,7 +312,7 @@ class TreePages:
         Raises:
             CorruptDatabaseError: The page is no leaf.
         """
-        words, first = self._nodes(number, _LEAF)
+        words, first = self._nodes(number, LEAF)
         return bool((words[first + 2] & _SUB_DATABASE).any())
 
     @property
@@ -299,7 +331,7 @@ class TreePages:
         if own_number != number:
             raise self._corrupt(f"page {number} has the number of page {own_number}")
         if flags & _KINDS != kind:
-            raise self._corrupt(f"page {number} is no {'branch' if kind == _BRANCH else 'leaf'}")
+            raise self._corrupt(f"page {number} is no {'branch' if kind == BRANCH else 'leaf'}")
         if not _HEADER_BYTES + 2 <= lower <= upper <= page_bytes or lower & 1:
             raise self._corrupt(f"page {number} says its free space is {lower} to {upper}")
         return page, (lower - _HEADER_BYTES) // 2, upper
@@ -310,7 +342,7 @@ class TreePages:
         """Return a page as 16-bit words, and the index of each node's first word, in key order."""
         page, num_nodes, upper = self._page(number, kind)
         offsets = np.frombuffer(page, "<u2", num_nodes, _HEADER_BYTES).astype(np.int64)
-        if offsets.min() < upper or offsets.max() > len(page) - _NODE_BYTES or (offsets & 1).any():
+        if offsets.min() < upper or offsets.max() > len(page) - NODE_BYTES or (offsets & 1).any():
             raise self._corrupt(f"page {number} has a record outside of the page")
         return np.frombuffer(page, "<u2"), offsets >> 1
 

@@ -10,7 +10,13 @@ import lmdb
 
 from prefetch._errors import DatabaseInUseError, QuarantineError
 from prefetch._lmdb import hold_to_write, release
-from prefetch._quarantine_folder import cure_of, make_database, why_not_a_quarantine
+from prefetch._quarantine_folder import (
+    check_regular,
+    check_whole,
+    cure_of,
+    make_database,
+    why_not_a_quarantine,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,10 +86,12 @@ class Quarantine:
 
     def _open(self) -> SharedEnvironment:
         """Open the database, made where there is none."""
+        check_regular(self.path)
         make_database(self.path, map_size=FIRST_MAP_BYTES)
         reason = why_not_a_quarantine(self.path)
         if reason is not None:
             raise QuarantineError(str(self.path), reason)
+        check_whole(self.path)
         return hold_to_write(os.fspath(self.path), map_size=FIRST_MAP_BYTES)
 
 

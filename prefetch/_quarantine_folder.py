@@ -12,14 +12,15 @@ import errno
 import mmap
 import os
 import secrets
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import lmdb
 
+from prefetch._before_writing import check_sound, find_irregular
 from prefetch._counted import counted
 from prefetch._database_file import DatabaseFile
-from prefetch._errors import SourceError
+from prefetch._errors import QuarantineError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,10 +80,40 @@ def make_database(folder: Path, *, map_size: int) -> None:
             os.posix_fallocate(file.fileno(), 0, _LOCK_FILE_BYTES)
 
 
+def check_regular(folder: Path) -> None:
+    """Refuse a quarantine where what is opened for writing is a link, a pipe or the like.
+
+    Raises:
+        QuarantineError: It is.
+        OSError: It cannot be looked at.
+    """
+    path = find_irregular(folder / name for name in ("data.mdb", "lock.mdb", MARK))
+    if path is not None:
+        raise QuarantineError(
+            str(folder), f"{path.name} in it is no regular file", cure="move it away"
+        )
+
+
+def check_whole(folder: Path) -> None:
+    """Refuse a quarantine that would end the process: LMDB does not look at what it builds on.
+
+    Raises:
+        QuarantineError: Its database is cut or damaged, or none.
+    """
+    try:
+        with closing(DatabaseFile(folder)) as file:
+            check_sound(file)
+    except SourceError as error:
+        reason = str(error).removeprefix(f"{error.path}: ").partition("; ")[0]
+        raise QuarantineError(
+            str(folder), f"its database {reason}", cure="move that file away"
+        ) from error
+
+
 def why_not_a_quarantine(folder: Path) -> str | None:
     """Return why the database in a folder is not to be written to; None if there is no reason.
 
-    A file that is no LMDB database at all is left to LMDB, which refuses it.
+    A file that is no sound LMDB database is left to `check_whole`.
     """
     mark = folder / MARK
     if mark.exists():

@@ -21,7 +21,8 @@ _CURES: Final = {
     errno.EACCES: _PERMIT,
     errno.EPERM: _PERMIT,
     errno.ENAMETOOLONG: "no file system has so long a name; see what it was put together from",
-    errno.EIO: "see to its disk, or to the network that it is reached by; no database is in /proc",
+    errno.EIO: "see to its disk, or to the network that it is reached by",
+    errno.ENOLCK: "its file system has no locks, as NFS without its lock daemon; set lock: false",
 }
 _LIMITS: Final = (errno.ENFILE, errno.EMFILE, errno.ENOMEM)
 

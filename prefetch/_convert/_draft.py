@@ -23,11 +23,12 @@ import fcntl
 import json
 import os
 import shutil
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import lmdb
 
+from prefetch._before_writing import check_sound, find_irregular
 from prefetch._convert._errors import ConversionError
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import SourceError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOTE_BYTES: Final = 48
+_OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv", "conversion.json"))
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
@@ -90,9 +92,7 @@ class Draft:
             undo.callback(os.close, self._lock)
             try:
                 _agree(self._lock, self.folder, description, resume=resume)
-                self._notes = os.open(
-                    self.folder / "notes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
-                )
+                self._notes = os.open(self.folder / "notes", _OPEN, 0o666)
                 undo.callback(os.close, self._notes)
                 _check_whole(self.folder / "database")
                 self._environment = lmdb.open(
@@ -329,7 +329,7 @@ def _describe(descriptor: int, content: bytes) -> None:
 
 
 def _check_whole(folder: Path) -> None:
-    """Refuse a database whose file was cut: LMDB would map it, and die at the first touch.
+    """Refuse a database that was cut or damaged: LMDB would map it, and end the process.
 
     One that was not even begun whole, as on a full disk, is removed.
 
@@ -337,13 +337,19 @@ def _check_whole(folder: Path) -> None:
         ConversionError: It was.
     """
     data = folder / "data.mdb"
+    if folder.is_symlink() or find_irregular(folder.glob("*")) is not None:
+        raise ConversionError(
+            f"{folder}: holds a link, or what is no file, and is not written to; remove "
+            f"{folder.parent} to begin anew, without --resume"
+        )
     if not data.exists():
         return
     if data.stat().st_size < 2 * os.sysconf("SC_PAGE_SIZE"):
         shutil.rmtree(folder)
     else:
         try:
-            DatabaseFile(folder).close()
+            with closing(DatabaseFile(folder)) as file:
+                check_sound(file)
         except SourceError as error:
             raise ConversionError(
                 f"{error}; remove {folder.parent} to begin anew, without --resume"
@@ -357,7 +363,7 @@ def _locked(path: Path) -> int:
         ConversionError: Another process has it locked, or has just removed it.
         OSError: It cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, _OPEN, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

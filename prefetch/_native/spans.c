@@ -7,6 +7,7 @@
 #include "spans.h"
 
 enum {
+    FIRST_PAGE = 2, /* after the two metas */
     HEADER_BYTES = 16,
     NODE_BYTES = 8,
     LEAF = 0x02,
@@ -47,12 +48,12 @@ bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slo
     const uint8_t *page = find_page(mapping, (uint64_t)page_number, LEAF);
     if (page == NULL || slot < 0 || slot >= (int64_t)(page_bytes / 2))
         return false;
-    const size_t lower = load16(page + 12);
+    const size_t lower = load16(page + 12), upper = load16(page + 14);
     const size_t place = HEADER_BYTES + 2 * (size_t)slot;
-    if (lower > page_bytes || place + 2 > lower)
+    if (lower % 2 != 0 || lower > upper || upper > page_bytes || place + 2 > lower)
         return false;
     const size_t node = load16(page + place);
-    if (node < lower || node > page_bytes - NODE_BYTES)
+    if (node < upper || node > page_bytes - NODE_BYTES)
         return false;
     const size_t value_size = load32(page + node);
     const unsigned flags = load16(page + node + 4);
@@ -68,15 +69,14 @@ bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slo
     }
     if ((flags & NODE_FLAGS) != LONG_VALUE || room - key_size < 8)
         return false;
-    const uint8_t *first = find_page(mapping, load64(page + node + NODE_BYTES + key_size),
-                                     OVERFLOW_PAGES);
-    if (first == NULL)
+    const uint64_t number = load64(page + node + NODE_BYTES + key_size);
+    const uint8_t *first = find_page(mapping, number, OVERFLOW_PAGES);
+    if (first == NULL || number < FIRST_PAGE)
         return false;
-    const size_t offset = (size_t)(first - mapping->at) + HEADER_BYTES;
-    const uint64_t own_bytes = (uint64_t)load32(first + 12) * page_bytes;
-    *value = (struct span){offset, value_size};
-    return value_size <= mapping->size - offset && own_bytes >= HEADER_BYTES &&
-           value_size <= own_bytes - HEADER_BYTES;
+    const uint64_t num_pages = load32(first + 12);
+    *value = (struct span){(size_t)(first - mapping->at) + HEADER_BYTES, value_size};
+    return num_pages > 0 && num_pages <= mapping->size / page_bytes - number &&
+           value_size <= num_pages * page_bytes - HEADER_BYTES;
 }
 
 void store_spans(uint8_t *spans, size_t num, size_t i, const struct span *key,

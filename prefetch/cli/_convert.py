@@ -11,7 +11,7 @@ import typer
 
 from prefetch._counted import counted
 from prefetch._output_file import OutputError, check_writable
-from prefetch.cli._outputs import check_folder, check_no_input
+from prefetch.cli._outputs import check_folder, check_no_dangling_link, check_no_input
 from prefetch.cli._tables import check_unreadable, remove_unreadable, table, write_unreadable
 from prefetch.cli._terminal import Patience, print_fields, print_json, shown_bytes
 
@@ -140,6 +140,7 @@ def convert(
     for made in (database, partial):
         check_no_input(made, inputs, cure="DB, the last argument, is another folder, to be made")
     check_no_input(report, [*inputs, database, partial])
+    check_no_dangling_link(report)
     check_unreadable(report)
     if report != usual:  # where the database itself is to be made
         check_writable(report)

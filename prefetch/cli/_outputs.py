@@ -43,16 +43,30 @@ def check_free(output: Path | None, *, force: bool) -> None:
     """Refuse to write over what is there already; a device or a pipe is written into.
 
     Raises:
-        BadParameter: There is a file, and the user did not ask to write over it.
+        BadParameter: There is a file, or a link to none, and the user did not ask to write there.
     """
     if output is None or force:
         return
+    check_no_dangling_link(output, cure="--force makes the file that it leads to")
     try:
         is_file = stat.S_ISREG(output.stat().st_mode)
     except OSError:  # nothing is there; what else it may be is told where it is written
         return
     if is_file:
         raise typer.BadParameter(f"{output} is there already; --force writes over it")
+
+
+def check_no_dangling_link(output: Path, *, cure: str = "name another file") -> None:
+    """Refuse to make a file somewhere else, where a link leads to that is there already.
+
+    Raises:
+        BadParameter: The output is a link to nothing.
+    """
+    # Path's own raise where a name is too long, which is told where it is written.
+    if os.path.islink(output) and not os.path.exists(output):  # noqa: PTH110, PTH114
+        raise typer.BadParameter(
+            f"{output} is a link to {output.readlink()}, which is not there; {cure}"
+        )
 
 
 def check_no_input(

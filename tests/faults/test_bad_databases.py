@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 import numpy as np
 import pytest
+from databases import write_short
 
 import prefetch
 from prefetch._fill import Filler
@@ -276,20 +277,57 @@ def test_what_a_writer_made_of_a_substitute_reaches_nobody(
         feed.close()
 
 
+_REWRITE = """
+    import lmdb, os, sys
+    with lmdb.open(sys.argv[1], subdir=os.path.isdir(sys.argv[1]), map_size=2**24) as environment:
+        for number in range(6):
+            with environment.begin(write=True) as transaction:
+                for key in list(transaction.cursor().iternext(values=False)):
+                    transaction.put(key, bytes([number]) * 800)
+"""
+
+
+def _view_of(source: Path, name: str) -> Path:
+    """Lay a link to a database's file out as caches do, and return its name."""
+    view = source.parent / name
+    (view if name == "view" else view.parent).mkdir(exist_ok=True)
+    (view / "data.mdb" if name == "view" else view).symlink_to(source / "data.mdb")
+    return view
+
+
+@pytest.mark.parametrize("name", ["view", "link.mdb"])
+def test_with_a_lock_a_writer_by_the_same_link_keeps_what_is_read(source: Path, name: str) -> None:
+    view = _view_of(source, name)
+    with prefetch.open(_options(view, lock=True)) as feed:
+        loop = _loop(feed)
+        next(loop)
+        _run(_REWRITE, view)
+        assert list(range(1, 15)) == list(loop)
+
+
+@pytest.mark.parametrize("name", ["view", "link.mdb"])
+def test_with_a_lock_a_writer_by_another_name_is_an_error_and_its_bytes_reach_nobody(
+    source: Path, name: str
+) -> None:
+    """It uses another lock file, which was not there when the feed was opened."""
+    view = _view_of(source, name)
+    with prefetch.open(_options(view, lock=True)) as feed:
+        loop = _loop(feed)
+        next(loop)
+        _await_readers(feed)
+        _run(_REWRITE, source)
+        with pytest.raises(prefetch.DatabaseChangedError, match="does not heed the lock file"):
+            list(loop)
+    with pytest.raises(prefetch.SourceError, match="cannot tell the lock file of its writers"):
+        prefetch.open(_options(view, lock=True))
+
+
 @pytest.mark.parametrize("threads", [1, 8])
 def test_with_a_lock_the_feed_goes_on_with_what_it_opened(source: Path, threads: int) -> None:
-    program = """
-        import lmdb, sys
-        with lmdb.open(sys.argv[1], map_size=2**24) as environment:
-            for number in range(6):
-                with environment.begin(write=True) as transaction:
-                    for key in list(transaction.cursor().iternext(values=False)):
-                        transaction.put(key, bytes([number]) * 800)
-    """
     with prefetch.open(_options(source, lock=True, threads=threads, shuffle=True)) as feed:
         loop = _loop(feed)
         next(loop)
-        _run(program, source)
+        _run(_REWRITE, source)
         assert list(range(1, 15)) == list(loop)
     with prefetch.open(_options(source)) as feed, pytest.raises(prefetch.RecordError):
         next(iter(feed))
@@ -313,6 +351,21 @@ def test_a_database_that_grows_while_it_is_read_is_read_as_it_was(source: Path) 
         assert feed.num_records == NUM_RECORDS
     with prefetch.open(_options(source)) as feed:
         assert feed.num_records == NUM_RECORDS + 1
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_database_that_ends_before_its_last_page_is_served_whole(
+    tmp_path: Path, *, shuffle: bool, lock: bool
+) -> None:
+    """Pages allocated and freed within one transaction are never written; LMDB reads it, too."""
+    folder = write_short(tmp_path / "db", num_kept=5)
+    with prefetch.open(_options(folder, shuffle=shuffle, lock=lock, epochs=2)) as feed:
+        for batch in (batch for _ in range(2) for batch in feed):
+            assert (batch.data.numpy().T == batch.label.numpy()).all()
+            assert batch.label.numpy().tolist() == [16 + index for index in batch.indices]
+    with pytest.raises(prefetch.EmptyDatabaseError):
+        prefetch.open(_options(write_short(tmp_path / "emptied", num_kept=0)))
 
 
 # The file itself --------------------------------------------------------------------------------

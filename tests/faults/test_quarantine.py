@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import threading
+from contextlib import closing
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import pytest
 from processes import run_code
 
 import prefetch
+from prefetch._database_file import DatabaseFile
 from prefetch._quarantine import Quarantine
 from prefetch._quarantine_folder import MARK, cure_of
 from prefetch.cli import main
@@ -312,6 +314,84 @@ def test_a_file_that_is_no_database_is_told_without_two_marks_in_a_row(tmp_path:
         next(iter(feed))
     assert "move that file away" in str(caught.value)
     assert not re.search(r"[.;]\W*;", str(caught.value))
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
+@pytest.mark.parametrize("name", ["data.mdb", "lock.mdb", MARK])
+def test_what_is_no_file_is_neither_followed_nor_waited_for(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    options = _options(_source(tmp_path / "db", {3: b"\xff"}), tmp_path / "aside")
+    there = tmp_path / "aside" / name
+    (tmp_path / "victim").write_bytes(b"precious" * 1000)
+    with prefetch.open(options) as feed:  # what is there already is looked at here, too
+        (tmp_path / "aside").mkdir()
+        if kind == "pipe":
+            os.mkfifo(there)
+        elif kind == "folder":
+            there.mkdir()
+        else:
+            there.symlink_to(tmp_path / ("victim" if kind == "link" else "nothing"))
+        with pytest.raises(prefetch.QuarantineError, match=f"{name} in it is no regular file"):
+            next(iter(feed))
+    assert (tmp_path / "victim").read_bytes() == b"precious" * 1000
+    assert not (tmp_path / "nothing").exists()
+    assert os.listdir(tmp_path / "aside") == [name]  # noqa: PTH208 - names only
+
+
+def _add_to(options: dict[str, Any]) -> str:
+    """Serve a feed in a process of its own, for it may be killed; return what it says."""
+    program = """
+        import sys, prefetch
+        options = {"source": sys.argv[1], "quarantine": sys.argv[2]}
+        with prefetch.open(options, on_bad_record="quarantine") as feed:
+            try:
+                next(iter(feed))
+            except prefetch.QuarantineError as error:
+                print(error)
+    """
+    ended = run_code(program, options["source"], options["quarantine"])
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("offset", "content", "reason"),
+    [
+        pytest.param(10, b"\x12", "has the flags 0x12", id="unwritten"),
+        pytest.param(10, b"\x04", "is no leaf", id="kind"),
+        pytest.param(0, b"\xff", "has the number", id="number"),
+        pytest.param(14, b"\x80\x0f", "", id="overlap"),
+        pytest.param(16, b"\xfe\x0f", "outside of the page", id="outside"),
+    ],
+)
+def test_a_damaged_quarantine_is_an_error_and_does_not_kill_the_process(
+    tmp_path: Path, offset: int, content: bytes, reason: str
+) -> None:
+    options = _options(_source(tmp_path / "db", {3: b"\xff", 4: b"\xfe"}), tmp_path / "aside")
+    assert _serve(options) == 12
+    data = tmp_path / "aside" / "data.mdb"
+    with closing(DatabaseFile(data)) as file:
+        root = file.newest().root
+    assert root is not None
+    with data.open("r+b") as stream:
+        stream.seek(root * mmap.PAGESIZE + offset)
+        stream.write(content)
+    before = data.read_bytes()
+    told = _add_to(options | {"source": _source(tmp_path / "more", {5: b"\xff"})})
+    assert "its database is damaged" in told
+    assert reason in told
+    assert "move that file away" in told
+    assert data.read_bytes() == before
+
+
+def test_a_cut_quarantine_is_an_error_and_does_not_kill_the_process(tmp_path: Path) -> None:
+    options = _options(_source(tmp_path / "db", {3: b"\xff", 4: b"\xfe"}), tmp_path / "aside")
+    assert _serve(options) == 12
+    data = tmp_path / "aside" / "data.mdb"
+    os.truncate(data, data.stat().st_size - 4096)
+    told = _add_to(options | {"source": _source(tmp_path / "more", {5: b"\xff"})})
+    assert "the file is truncated" in told
 
 
 def test_a_database_that_is_no_quarantine_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

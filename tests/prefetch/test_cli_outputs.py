@@ -100,6 +100,38 @@ def test_what_is_there_is_written_over_with_force_only(
     assert b"mine" != there.read_bytes()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["mean", "data/lmdb", "there.npy"],
+        ["inspect", "data/lmdb", "--show", "there.png"],
+        ["show", "feed.yaml", "there.png"],
+        ["from-prototxt", "net.prototxt", "there.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_a_link_to_nothing_is_followed_with_force_only(
+    arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(arguments[-1]).symlink_to("elsewhere")
+    before = content(folder)
+    assert 2 == main(arguments)
+    assert "is a link to elsewhere, which is not there; --force" in capsys.readouterr().err
+    assert before == content(folder)
+    assert 0 == main([*arguments, "--force"])
+    assert Path("elsewhere").stat().st_size > 0
+
+
+def test_a_report_is_not_made_where_a_link_to_nothing_leads(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("report.tsv").symlink_to("elsewhere")
+    assert 2 == main([*_SKIPPING, "report.tsv"])
+    assert "link to elsewhere, which is not there; name another file" in capsys.readouterr().err
+    assert not (folder / "elsewhere").exists()
+    assert not (folder / "db").exists()
+
+
 @pytest.mark.usefixtures("folder")
 def test_what_keeps_nothing_is_written_into_without_force() -> None:
     Path("null.npy").symlink_to("/dev/null")

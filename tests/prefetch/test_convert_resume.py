@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import mmap
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ import struct
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cv2
@@ -34,10 +37,10 @@ from prefetch._convert._draft import NOTE_BYTES, Draft
 from prefetch._convert._examples import Example
 from prefetch._convert._resuming import note_of
 from prefetch._convert._stamps import stamp_of_all
+from prefetch._database_file import DatabaseFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 RNG = np.random.default_rng(0)
 NAMES = ["0.bmp", "1.bmp", "2.bmp", "3.bmp"]
@@ -225,6 +228,57 @@ def test_a_draft_whose_database_was_cut_is_refused(tmp_path: Path) -> None:
     os.truncate(tmp_path / "db.partial" / "database" / "data.mdb", 20_000)
     with pytest.raises(ConversionError, match=r"truncated.*begin anew, without --resume"):
         Draft(tmp_path / "db", {}, resume=True)
+
+
+def _half_a_draft(tmp_path: Path) -> Path:
+    """Leave a draft of two commits, and return the folder of its database."""
+    with Draft(tmp_path / "db", {}) as draft:
+        for part in range(2):
+            for index in range(100):
+                draft.put(b"%03d" % (100 * part + index), b"x" * 1000)
+            draft.commit()
+    return tmp_path / "db.partial" / "database"
+
+
+def test_what_a_failed_write_left_of_the_older_meta_page_keeps_no_draft_from_going_on(
+    tmp_path: Path,
+) -> None:
+    """LMDB puts the old number and last page back there, and leaves the new tree."""
+    data = _half_a_draft(tmp_path) / "data.mdb"
+    content = bytearray(data.read_bytes())
+    newer, older = sorted(
+        (0, mmap.PAGESIZE), key=lambda page: -struct.unpack_from("<Q", content, page + 144)[0]
+    )
+    content[older + 48 : older + 136] = content[newer + 48 : newer + 136]
+    data.write_bytes(content)
+    with Draft(tmp_path / "db", {}, resume=True) as draft:
+        assert draft.num_committed == 200
+
+
+def test_a_draft_whose_database_is_damaged_is_refused(tmp_path: Path) -> None:
+    """LMDB would end the process."""
+    data = _half_a_draft(tmp_path) / "data.mdb"
+    with closing(DatabaseFile(data)) as file:
+        root = file.newest().root
+    assert root is not None
+    with data.open("r+b") as stream:
+        stream.seek(root * mmap.PAGESIZE + 10)
+        stream.write(b"\x11")  # a page that is being written
+    with pytest.raises(ConversionError, match=r"is damaged: .*begin anew, without --resume"):
+        Draft(tmp_path / "db", {}, resume=True)
+
+
+@pytest.mark.parametrize("name", ["data.mdb", "classes.tsv", ".", "../notes", "../conversion.json"])
+def test_a_draft_with_a_link_in_it_is_refused(tmp_path: Path, name: str) -> None:
+    link = Path(os.path.normpath(_half_a_draft(tmp_path) / name))
+    if link.exists():
+        link.rename(tmp_path / "victim")
+    else:
+        (tmp_path / "victim").write_text("precious")
+    link.symlink_to(tmp_path / "victim")
+    with pytest.raises(ConversionError):
+        Draft(tmp_path / "db", {}, resume=True)
+    assert link.is_symlink()
 
 
 def test_a_folder_of_somebody_else_s_is_not_taken_for_a_draft(tmp_path: Path) -> None:

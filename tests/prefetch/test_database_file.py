@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import closing
 from pathlib import Path
 
 import lmdb
 import pytest
+from databases import write_short
 
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import (
@@ -17,6 +19,7 @@ from prefetch._errors import (
     SourceError,
     UnsupportedSourceError,
 )
+from prefetch._pages import TreePages
 from prefetch.testing import fingerprinted_images, write_database
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -197,7 +200,9 @@ def test_a_database_of_another_machine_is_told(tmp_path: Path, head: bytes, reas
     (tmp_path / "data.mdb").write_bytes(head + bytes(8192))
     error = refusal(tmp_path)
     assert isinstance(error, UnsupportedSourceError)
-    assert f"was written by {reason}, whose pages differ" in str(error)
+    assert f"was written by {reason}, whose pages differ; write it out there with mdb_dump" in str(
+        error
+    )
 
 
 def test_another_version_of_the_format_is_refused_by_number(folder: Path) -> None:
@@ -224,7 +229,66 @@ def test_a_file_that_ends_in_its_head_is_truncated(folder: Path, size: int) -> N
     os.truncate(folder / "data.mdb", size)
     error = refusal(folder)
     assert isinstance(error, DatabaseTruncatedError)
-    assert error.actual_bytes == size
+    assert (error.expected_bytes, error.actual_bytes) == (2 * PAGE_BYTES, size)
+
+
+def test_a_file_without_pages_that_were_never_written_is_whole(tmp_path: Path) -> None:
+    folder = write_short(tmp_path / "db", num_kept=5)
+    with closing(DatabaseFile(folder)) as file:
+        meta = file.newest()
+        assert meta.entries == 5
+        assert meta.size_bytes <= (folder / "data.mdb").stat().st_size
+        leaves = list(TreePages(file, meta).leaves())
+    os.truncate(folder / "data.mdb", max(leaves) * PAGE_BYTES + PAGE_BYTES)
+    DatabaseFile(folder).close()
+    os.truncate(folder / "data.mdb", max(leaves) * PAGE_BYTES + PAGE_BYTES - 1)
+    assert isinstance(refusal(folder), DatabaseTruncatedError)
+
+
+def test_a_long_value_that_ends_behind_the_file_is_missed(tmp_path: Path) -> None:
+    folder = write_database(tmp_path / "db", [(b"long", bytes(20_000)), (b"short", b"")])
+    with closing(DatabaseFile(folder)) as file:
+        ((first, count),) = TreePages(file, file.newest()).long_values(
+            next(TreePages(file, file.newest()).leaves())
+        )
+    patch(folder, 136, struct.pack("<Q", first + count))  # one page more than there is
+    os.truncate(folder / "data.mdb", (first + count) * PAGE_BYTES)
+    DatabaseFile(folder).close()
+    os.truncate(folder / "data.mdb", (first + count) * PAGE_BYTES - 1)
+    assert isinstance(refusal(folder), DatabaseTruncatedError)
+
+
+def test_a_short_file_whose_tree_goes_round_is_refused_in_time(tmp_path: Path) -> None:
+    folder = write_database(tmp_path / "db", [(b"%0500d" % i, b"") for i in range(400)])
+    with closing(DatabaseFile(folder)) as file:
+        meta = file.newest()
+    assert meta.root is not None
+    patch(folder, 136, struct.pack("<Q", 2**40))
+    patch(folder, 94, struct.pack("<H", 32))
+    with (folder / "data.mdb").open("r+b") as stream:
+        page = os.pread(stream.fileno(), PAGE_BYTES, meta.root * PAGE_BYTES)
+        for slot in range((struct.unpack_from("<H", page, 12)[0] - 16) // 2):
+            (node,) = struct.unpack_from("<H", page, 16 + 2 * slot)
+            stream.seek(meta.root * PAGE_BYTES + node)
+            stream.write(struct.pack("<IH", meta.root, 0))
+    assert isinstance(refusal(folder), CorruptDatabaseError)
+
+
+@pytest.mark.parametrize("damage", ["left by a failed write", "nonsense"])
+def test_the_older_meta_is_not_judged(folder: Path, damage: str) -> None:
+    """LMDB never reads its tree; a write of it that failed leaves it so."""
+    with lmdb.open(str(folder), map_size=2**24) as environment:
+        for number in range(2):
+            with environment.begin(write=True) as transaction:
+                transaction.put(b"more %d" % number, bytes(3000))
+    with (folder / "data.mdb").open("r+b") as stream:
+        metas = [os.pread(stream.fileno(), 152, page) for page in (0, PAGE_BYTES)]
+        newer = max((0, 1), key=lambda place: int.from_bytes(metas[place][144:152], "little"))
+        tree = metas[newer][48:136] if damage == "left by a failed write" else bytes(range(88))
+        stream.seek((1 - newer) * PAGE_BYTES + 48)
+        stream.write(tree)
+    with closing(DatabaseFile(folder)) as file:
+        assert file.newest().entries == 202
 
 
 def test_a_file_larger_than_its_pages_is_sound(folder: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import pytest
+from databases import names_in
 
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import DatabaseInUseError, SourceError
@@ -16,7 +18,6 @@ from prefetch._lmdb import SharedEnvironment, hold_file, release, source_error
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -90,13 +91,114 @@ def test_reading_creates_nothing(folder: Path, holds: list[SharedEnvironment]) -
 
 
 def test_a_lock_registers_in_the_folders_own_lock_file(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "link.mdb").symlink_to(folder / "data.mdb")
-    for name in (folder, folder / "data.mdb", tmp_path / "link.mdb"):
+    (tmp_path / "link").symlink_to(folder)
+    for name in (folder, folder / "data.mdb", tmp_path / "link", tmp_path / "link" / "data.mdb"):
         shared = hold(name, lock=True)
-        assert sorted(path.name for path in folder.iterdir()) == ["data.mdb", "lock.mdb"]
+        assert names_in(folder) == ["data.mdb", "lock.mdb"]
+        assert shared.lock_path == str(folder / "lock.mdb")
         (folder / "lock.mdb").unlink()
         release(shared)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["db", "link.mdb"]
+    assert names_in(tmp_path) == ["db", "link"]
+
+
+def test_a_lock_through_a_link_is_that_of_a_writer_by_the_same_name(
+    folder: Path, tmp_path: Path
+) -> None:
+    """LMDB derives it from the path as it is named, not from where links lead."""
+    (tmp_path / "view").mkdir()
+    (tmp_path / "view" / "data.mdb").symlink_to("../link.mdb")
+    (tmp_path / "link.mdb").symlink_to(folder / "data.mdb")
+    for name, lock in ((tmp_path / "view", "view/lock.mdb"), (tmp_path / "link.mdb",) * 2):
+        path = tmp_path / (lock if isinstance(lock, str) else "link.mdb-lock")
+        shared = hold(name, lock=True)
+        assert shared.lock_path == str(path)
+        assert path.exists()
+        release(shared)
+        path.unlink()
+    assert names_in(folder) == ["data.mdb"]
+
+
+@pytest.mark.parametrize(
+    ("named", "left_over"),
+    [
+        pytest.param("db", ["db/lock.mdb", "db/data.mdb-lock"], id="folder"),
+        pytest.param("db/data.mdb", ["db/lock.mdb", "db/data.mdb-lock"], id="file"),
+        pytest.param("view", ["db/lock.mdb"], id="link-in-a-folder"),
+        pytest.param("view", ["db/data.mdb-lock"], id="link-in-a-folder-to-a-file"),
+        pytest.param("view", ["view/lock.mdb", "link.mdb-lock"], id="link-to-a-link"),
+        pytest.param("link.mdb", ["db/lock.mdb"], id="link"),
+    ],
+)
+def test_a_lock_is_refused_where_writers_may_use_another_lock_file(
+    folder: Path, tmp_path: Path, named: str, left_over: list[str]
+) -> None:
+    (tmp_path / "view").mkdir()
+    (tmp_path / "view" / "data.mdb").symlink_to("../link.mdb")
+    (tmp_path / "link.mdb").symlink_to(folder / "data.mdb")
+    for name in left_over:
+        (tmp_path / name).touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SourceError, match="cannot tell the lock file of its writers") as caught:
+        hold(tmp_path / named, lock=True)
+    assert str(tmp_path / left_over[-1]) in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+    hold_and_release(tmp_path / named)
+
+
+def hold_and_release(path: Path, *, lock: bool = False) -> None:
+    release(hold(path, lock=lock))
+
+
+def test_the_lock_file_that_is_there_is_used(folder: Path) -> None:
+    """Its writer opened data.mdb as a single file."""
+    with lmdb.open(str(folder / "data.mdb"), subdir=False):
+        pass
+    for name in (folder, folder / "data.mdb"):
+        hold_and_release(name, lock=True)
+    assert names_in(folder) == ["data.mdb", "data.mdb-lock"]
+
+
+def test_one_process_registers_in_one_lock_file(
+    folder: Path, tmp_path: Path, holds: list[SharedEnvironment]
+) -> None:
+    (tmp_path / "link.mdb").symlink_to(folder / "data.mdb")
+    holds.append(hold(tmp_path / "link.mdb", lock=True))
+    with pytest.raises(DatabaseInUseError, match="by this name writers use"):
+        hold(folder, lock=True)
+    holds.append(hold(folder))
+
+
+@pytest.mark.parametrize("target", ["victim.txt", "nothing"])
+def test_a_lock_file_that_is_a_link_is_not_followed(
+    folder: Path, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "victim.txt").write_text("precious\n" * 3)
+    (folder / "lock.mdb").symlink_to(tmp_path / target)
+    with pytest.raises(SourceError, match="which is a link or no regular file"):
+        hold(folder, lock=True)
+    assert (tmp_path / "victim.txt").read_text() == "precious\n" * 3
+    assert names_in(tmp_path) == ["db", "victim.txt"]
+    hold_and_release(folder)
+
+
+def test_a_lock_file_that_is_a_pipe_is_refused(folder: Path) -> None:
+    os.mkfifo(folder / "lock.mdb")
+    with pytest.raises(SourceError, match="which is a link or no regular file"):
+        hold(folder, lock=True)
+
+
+def test_a_lock_is_taken_where_there_is_no_address_space_beyond_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lmdb.open
+
+    def limited(path: bytes, **options: Any) -> lmdb.Environment:
+        if options["map_size"] > 2**30:
+            raise lmdb.MemoryError("Cannot allocate memory")
+        return real(path, **options)
+
+    monkeypatch.setattr("prefetch._lmdb.lmdb.open", limited)
+    hold_and_release(folder, lock=True)
 
 
 def test_a_lock_of_a_single_file_lies_beside_it(folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +14,12 @@ import pytest
 import prefetch
 from prefetch import _kernels
 from prefetch._batch import PackedKeys
+from prefetch._database_file import DatabaseFile
 from prefetch._mapping import Mapping
 from prefetch._source import Records, RecordSource
 from prefetch._spans import Spans
 from prefetch._transform import Transform
-from prefetch._unmapped import FileSpans
+from prefetch._unmapped import FileSpans, Unmapped
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -163,6 +166,44 @@ def test_damaged_pages_are_an_error_or_other_bytes_and_never_a_crash(tmp_path: P
                 assert 0 <= key <= key + key_size <= len(damaged)
                 assert 0 <= value <= value + value_size <= len(damaged)
     assert found > 500
+
+
+def test_damaged_pages_are_refused_mapped_and_unmapped_for_the_same_reasons(tmp_path: Path) -> None:
+    folder = write_database(tmp_path / "db", _records(40, [10, 2000, 9000]))
+    data = folder / "data.mdb"
+    whole = data.read_bytes()
+    draw = random.Random(17)
+    told: dict[str, int] = {}
+    for _ in range(400):
+        damaged = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            place = draw.randrange(2, len(whole) // PAGE_BYTES) * PAGE_BYTES + draw.choice(
+                [draw.randrange(16), draw.randrange(80), draw.randrange(PAGE_BYTES)]
+            )
+            near = damaged[place] + draw.choice([-2, -1, 1, 2])
+            damaged[place] = draw.choice([draw.randrange(256), near & 255])
+        data.write_bytes(damaged)
+        with closing(DatabaseFile(folder)) as file:
+            meta = file.newest()
+            finders = Mapping(file, meta, _kernels), Unmapped(file, meta)
+            for page in range(2, meta.last_page + 2):
+                for slot in (0, 1, draw.randrange(2, 200)):
+                    mapped, unmapped = (_found(finder, page, slot) for finder in finders)
+                    assert mapped == unmapped
+                    reason = unmapped if isinstance(unmapped, str) else "found"
+                    kind = re.sub(r"[0-9]+", "N", reason)
+                    told[kind] = told.get(kind, 0) + 1
+    assert told["found"] > 1000
+    assert len(told) > 8, told
+
+
+def _found(finder: Mapping | Unmapped, page: int, slot: int) -> tuple[bytes, bytes] | str:
+    """Return a record's key and value, or why there is none."""
+    try:
+        keys, values = finder.find(np.array([page]), np.array([slot]))
+    except prefetch.CorruptDatabaseError as error:
+        return str(error)
+    return bytes(keys[0]), bytes(values[0])
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ def source(tmp_path: Path) -> Path:
         (errno.EACCES, "permitted"),
         (errno.EPERM, "permitted"),
         (errno.ENAMETOOLONG, "so long a name"),
-        (errno.EIO, "its disk"),
+        (errno.EIO, "its disk, or to the network that it is reached by"),
+        (errno.ENOLCK, "set lock: false"),
     ],
 )
 def test_what_the_system_says_comes_with_what_to_do(number: int, cure: str) -> None:

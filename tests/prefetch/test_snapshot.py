@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import lmdb
 import pytest
+from databases import records_of, write_short
 
 from prefetch._errors import (
+    CorruptDatabaseError,
     DatabaseChangedError,
     DatabaseInUseError,
     DatabaseTruncatedError,
@@ -190,6 +192,136 @@ def test_a_locked_snapshot_concludes_nothing_from_a_modification(old: Path) -> N
     snapshot.close()
 
 
+def test_a_copy_over_the_file_is_a_change_with_a_lock_too(old: Path, tmp_path: Path) -> None:
+    other = write_values(tmp_path / "other", b"b" * 100, commits=2)
+    assert old.stat().st_size == other.stat().st_size
+    snapshot = Snapshot(old, lock=True)
+    snapshot.check()
+    overwrite(old, other)
+    with pytest.raises(DatabaseChangedError, match=r"copied over it.*replace it by renaming"):
+        snapshot.check()
+    snapshot.close()
+
+
+def test_a_copy_over_the_last_record_alone_is_a_change_with_a_lock_too(folder: Path) -> None:
+    snapshot = Snapshot(folder, lock=True)
+    pages = TreePages(snapshot.file, snapshot.meta)
+    leaf = pages.last_leaf()
+    assert leaf is not None
+    _, _, begin, _ = pages.locate(leaf, pages.record_count(leaf) - 1)
+    with (folder / "data.mdb").open("r+b") as file:
+        file.seek(begin)
+        file.write(b"!")
+    with pytest.raises(DatabaseChangedError, match="copied over it"):
+        snapshot.check()
+    snapshot.close()
+
+
+def test_a_writer_that_does_not_heed_the_lock_is_noticed(folder: Path, tmp_path: Path) -> None:
+    """It knows the file by another name, and so registers elsewhere."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "data.mdb").hardlink_to(folder / "data.mdb")
+    snapshot = Snapshot(folder, lock=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefetch._snapshot._COMMIT_S", 0.05)
+        write_elsewhere(folder / "data.mdb", 3)
+        snapshot.check()
+        write_elsewhere(tmp_path / "other" / "data.mdb", 1)
+        with pytest.raises(DatabaseChangedError, match=r"does not heed the lock file") as caught:
+            snapshot.check()
+    assert str(folder / "lock.mdb") in str(caught.value)
+    assert caught.value.lock_path == str(folder / "lock.mdb")
+    assert caught.value.last_txn == snapshot.meta.txn_id + 4
+    snapshot.close()
+
+
+def test_a_commit_that_shows_in_the_lock_file_later_is_waited_for(folder: Path) -> None:
+    snapshot = Snapshot(folder, lock=True)
+    write_elsewhere(folder / "data.mdb", 3)
+    numbers = iter([snapshot.meta.txn_id + 2, 0, snapshot.meta.txn_id + 3])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot, "_last_heeding", lambda: next(numbers))
+        snapshot.check()
+    assert list(numbers) == []
+    snapshot.close()
+
+
+def test_a_locked_snapshot_outlasts_a_writer_that_commits_without_a_pause(folder: Path) -> None:
+    snapshot = Snapshot(folder, lock=True)
+    value = value_of(snapshot, 49)
+    with subprocess.Popen([sys.executable, "-c", _COMMIT, str(folder), "400"]) as writer:
+        while writer.poll() is None:
+            snapshot.check()
+    assert writer.returncode == 0
+    snapshot.check()
+    assert value_of(snapshot, 49) == value
+    snapshot.close()
+
+
+def test_a_locked_snapshot_outlasts_a_writer_that_lets_the_file_grow(folder: Path) -> None:
+    snapshot = Snapshot(folder, lock=True)
+    value = value_of(snapshot, 49)
+    for size in range(3):
+        subprocess.run(
+            [sys.executable, "-c", _GROW, str(folder), str(2 ** (20 + size))], check=True
+        )
+        snapshot.check()
+    assert value_of(snapshot, 49) == value
+    snapshot.close()
+
+
+_GROW = """
+import lmdb, sys
+with lmdb.open(sys.argv[1], map_size=2**28) as environment:
+    with environment.begin(write=True) as transaction:
+        transaction.put(b"large", bytes(int(sys.argv[2])))
+"""
+
+
+def test_a_full_lock_file_is_told_with_what_helps(folder: Path) -> None:
+    with lmdb.open(str(folder), max_readers=1) as environment:
+        first = environment.begin()
+        with pytest.raises(DatabaseInUseError, match=r"place for a reader.*lock: false") as caught:
+            Snapshot(environment)
+        assert "max_readers" not in str(caught.value)
+        first.abort()
+
+
+_LEAVE = """
+import lmdb, os, sys
+environment = lmdb.open(sys.argv[1], readonly=True, max_readers=1)
+transaction = environment.begin()
+os._exit(0)
+"""
+
+
+def test_the_place_of_a_reader_that_was_killed_is_taken(folder: Path) -> None:
+    with lmdb.open(str(folder), max_readers=1) as environment:
+        subprocess.run([sys.executable, "-c", _LEAVE, str(folder)], check=True)
+        snapshot = Snapshot(environment)
+        snapshot.check()
+        snapshot.close()
+
+
+def test_commits_on_the_wrong_meta_pages_are_read_without_a_lock_alone(folder: Path) -> None:
+    """LMDB goes by the number without a lock, and by its parity with one."""
+    with lmdb.open(str(folder), map_size=2**26) as environment:
+        commit(environment)
+    with (folder / "data.mdb").open("r+b") as file:
+        content = bytearray(file.read(2 * 4096))
+        content[16:152], content[4096 + 16 : 4096 + 152] = (
+            content[4096 + 16 : 4096 + 152],
+            content[16:152],
+        )
+        file.seek(0)
+        file.write(content)
+    snapshot = Snapshot(folder)
+    assert snapshot.meta.entries == 51
+    snapshot.close()
+    with pytest.raises(CorruptDatabaseError, match=r"meta page 1, .*set lock: false"):
+        Snapshot(folder, lock=True)
+
+
 def test_a_commit_under_way_is_waited_for(old: Path) -> None:
     """It modifies the file some time before its number shows."""
     snapshot = Snapshot(old)
@@ -254,6 +386,27 @@ def test_an_empty_database_is_refused(tmp_path: Path) -> None:
     write_database(tmp_path / "db", [])
     with pytest.raises(EmptyDatabaseError, match="holds no records"):
         Snapshot(tmp_path / "db")
+
+
+def test_an_emptied_database_that_ends_before_its_last_page_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(EmptyDatabaseError, match="holds no records"):
+        Snapshot(write_short(tmp_path / "db", num_kept=0))
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_database_that_ends_before_its_last_page_is_read_whole(
+    tmp_path: Path, *, lock: bool
+) -> None:
+    folder = write_short(tmp_path / "db", num_kept=3)
+    expected = list(records_of(folder).values())
+    snapshot = Snapshot(folder, lock=lock)
+    values = [value_of(snapshot, place) for place in range(3)]
+    assert values == expected
+    snapshot.check()
+    os.truncate(folder / "data.mdb", snapshot.meta.size_bytes - 1)
+    with pytest.raises(DatabaseTruncatedError):
+        snapshot.check()
+    snapshot.close()
 
 
 def test_a_database_of_named_databases_is_refused(tmp_path: Path) -> None:
