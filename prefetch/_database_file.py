@@ -30,8 +30,8 @@ from prefetch._errors import (
     SourceError,
     UnsupportedSourceError,
 )
-from prefetch._path_hints import hint, images_hint, kind_of
 from prefetch._pages import TreePages
+from prefetch._path_hints import hint, images_hint, kind_of
 from prefetch._refusals import told
 
 _PAGE_HEADER_BYTES: Final = 16
