@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from processes import run_code
 
 from prefetch import _kernels, _reference
 from prefetch._datum import encode_datum
@@ -199,6 +200,35 @@ def test_another_thread_runs_while_a_part_is_filled() -> None:
             break
     assert ran
     thread.join()
+
+
+def test_floats_that_find_no_memory_to_be_joined_in_are_no_fault_of_the_record() -> None:
+    """Two runs of 32 MiB each are joined in 64 MiB; half of that is what the process may have."""
+    program = """
+        import resource
+        from pathlib import Path
+        import numpy as np
+        from prefetch import _kernels
+        from prefetch._datum import encode_datum
+        from prefetch._transform import Transform
+        run = b"\\x32\\x80\\x80\\x80\\x10" + bytes(2**25)
+        head = encode_datum(channels=1, height=2**12, width=2**12, label=7)
+        value, small = head + run + run, encode_datum(channels=1, height=1, width=1, data=b"x")
+        data, labels = np.zeros((1, 1, 2**12, 2**12), np.float32), np.zeros(1, np.int64)
+        words, recipe = np.zeros((1, 3), np.uint32), Transform(train=False).recipe
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + 2**25
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        try:
+            found = _kernels.fill([value], words, data, labels, recipe)
+        except MemoryError:
+            pass
+        else:
+            raise AssertionError(found)
+        assert _kernels.fill([small], words, data[:, :, :1, :1].copy(), labels, recipe) == []
+    """
+    ended = run_code(program)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("size", [60000, 65536, 65537, 70001])

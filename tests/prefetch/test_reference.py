@@ -95,6 +95,23 @@ def test_a_bad_record_leaves_its_neighbours_intact() -> None:
     assert labels.tolist() == [7, 8, 7]
 
 
+@pytest.mark.parametrize(
+    ("behind", "reason", "numbers"),
+    [
+        (b"\x08", Reason.TRUNCATED, (len(GOOD), len(GOOD) + 1)),
+        (b"\x00", Reason.BAD_TAG, (len(GOOD), 0)),
+        (b"\x0c", Reason.BAD_GROUP, (len(GOOD),)),
+        (b"\x22\x01", Reason.LENGTH_PAST_END, (len(GOOD), 1, 0)),
+    ],
+)
+def test_a_record_damaged_behind_its_pixels_is_bad_and_has_no_label(
+    behind: bytes, reason: Reason, numbers: tuple[int, ...]
+) -> None:
+    outcomes, _, labels = run(GOOD, GOOD + behind)
+    assert outcomes == [(1, reason, numbers)]
+    assert labels.tolist() == [7, 0]
+
+
 def test_every_record_is_compared_with_the_batch_whatever_came_before_it() -> None:
     other = record((3, 5, 4))
     outcomes, _, _ = run(GOOD, other, other, GOOD, other)
