@@ -129,6 +129,29 @@ def test_an_encoded_record_is_reported_with_its_label_and_its_sizes_are_ignored(
     assert labels.tolist() == [7, 9]
 
 
+def test_encoded_data_of_one_byte_is_not_empty() -> None:
+    assert run(encode_datum(data=b"i", label=9, encoded=True))[0] == [(0, ENCODED, ())]
+
+
+@pytest.mark.parametrize("dtype", "bBhHiIqQefd")
+def test_labels_are_stored_as_numpy_casts_them_and_nowhere_else(dtype: str) -> None:
+    wanted = [0, 1, -1, 127, 128, 255, 256, -129, 2047, 2049, 4097, 32767, 32768, 65535, 65519]
+    wanted += [65520, 70_000, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31), 0x01020304]
+    with np.errstate(over="ignore"):  # beyond 65504 there is no float16
+        expected = np.array(wanted, np.int32).astype(dtype)
+    values = [memoryview(record((1, 1, 1), data=b"x", label=label)) for label in wanted]
+    words = np.zeros((len(wanted), 3), np.uint32)
+    rows = np.zeros((len(wanted), 1, 1, 1), np.float32)
+    recipe = Transform(train=False).recipe
+    for step in (1, 2):
+        block = np.full(step * len(wanted) + 2, 99, dtype)
+        labels = block[1:-1:step]
+        assert _kernel_choice.kernels.fill(values, words, rows, labels, recipe) == []
+        assert labels.tobytes() == expected.tobytes()
+        labels[:] = 99
+        assert (block == 99).all()
+
+
 def test_rows_are_right_across_the_blocks_in_which_they_are_finished() -> None:
     side = 200  # two rows of 160000 bytes make a block
     values = [record((1, side, side), data=bytes([level]) * side**2) for level in range(1, 6)]
