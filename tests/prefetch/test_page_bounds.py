@@ -84,16 +84,17 @@ def test_a_record_may_begin_behind_the_offsets_but_not_among_them_nor_in_the_las
         assert find(whole + bytes(2**16)) is None
 
 
-@pytest.mark.parametrize("slots", [1, 2, 30])
+@pytest.mark.parametrize("slots", [1, 2, 30, 116])
 def test_there_are_as_many_records_as_offsets(slots: int) -> None:
-    nodes = {100 + NODE * slot: node(b"", b"") for slot in range(min(slots, 19))}
-    offsets = [100] * slots
-    whole = page(0, LEAF, 16 + 2 * slots, nodes, offsets=offsets)
+    last = PAGE_BYTES - NODE  # all are the same record, so that as many fit as can
+    whole = page(0, LEAF, 16 + 2 * slots, {last: node(b"", b"")}, offsets=[last] * slots)
 
     assert find(whole, slot=slots - 1) is not None
     assert find(whole, slot=slots) is None
-    odd = page(0, LEAF, 16 + 2 * slots + 1, nodes, offsets=[*offsets, 100])
-    assert find(odd, slot=slots) is None
+    if slots < 116:
+        nodes, offsets = {last: node(b"", b"")}, [last] * (slots + 1)
+        odd = page(0, LEAF, 16 + 2 * slots + 1, nodes, offsets=offsets)
+        assert find(odd, slot=slots) is None
 
 
 @pytest.mark.parametrize("slot", [-1, 120, 128, 2**31, 2**62, 2**63 - 9, -(2**63), -(2**63) + 8])
@@ -202,7 +203,7 @@ def test_records_are_found_in_any_leaf_from_any_other() -> None:
     memory = memoryview(records(image))
     pairs = [record for first in range(num) for record in (first, (first * 37 + 11) % num)]
     wanted = np.array([*range(num), *reversed(range(num)), *pairs], np.int64)
-    spans = np.empty((4, len(wanted)), np.int64)
+    spans = np.zeros((4, len(wanted)), np.int64)
     data, labels = np.zeros((len(wanted), 1, 1, 1), np.float32), np.zeros(len(wanted), np.int64)
     part = wanted, spans, np.zeros((len(wanted), 3), np.uint32), data, labels
     recipe = Transform(train=False).recipe
@@ -227,7 +228,7 @@ def test_the_first_record_that_is_not_found_is_named_among_many(place: int) -> N
     memory = memoryview(records([encode_image(np.zeros((1, 1, 1), np.uint8), label=0)] * 3))
     wanted = np.zeros(100, np.int64)
     wanted[[place, 99]] = 3
-    spans, words = np.empty((4, 100), np.int64), np.zeros((100, 3), np.uint32)
+    spans, words = np.zeros((4, 100), np.int64), np.zeros((100, 3), np.uint32)
     data = np.full((100, 1, 1, 1), 7, np.float32)
     recipe = Transform(train=False).recipe
 
