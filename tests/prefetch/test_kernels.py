@@ -202,6 +202,84 @@ def test_another_thread_runs_while_a_part_is_filled() -> None:
     thread.join()
 
 
+# Every kind of field, known and not, and floats both packed and not, in several runs.
+_HEAD = encode_datum(channels=1, height=2, width=3)
+_UNKNOWN = b"\x48\x96\x01\x51abcdefgh\x5a\x02xy\x65abcd\x6b\x73\x08\x01\x74\x6c"
+_FLOATS = np.arange(1, 7, dtype="<f4")
+_OF_BYTES = _HEAD + _UNKNOWN + encode_datum(data=b"pixels", label=300) + b"\x38\x80\x00\x28\x05"
+_OF_FLOATS = (
+    _HEAD
+    + encode_datum(floats=_FLOATS[:2])
+    + b"\x32\x00\x32\x08"
+    + _FLOATS[2:4].tobytes()
+    + b"\x28\x07"
+    + encode_datum(floats=_FLOATS[4:])
+)
+
+
+def _as_the_twin_has_it(record: memoryview) -> list[Any]:
+    """Fill a row of 1x2x3 by both kernels; return the outcomes, which must be the same."""
+    answers = []
+    for kernels in (_kernels, _reference):
+        data, labels = np.full((1, 1, 2, 3), -1, np.float32), np.full(1, -1, np.int64)
+        outcomes = kernels.fill([record], np.zeros((1, 3), np.uint32), data, labels, RECIPE)
+        answers.append((outcomes, labels.tolist(), b"" if outcomes else data.tobytes()))
+    assert answers[0] == answers[1]
+    return answers[0][0]
+
+
+@pytest.mark.parametrize("whole", [_OF_BYTES, _OF_FLOATS], ids=["bytes", "floats"])
+def test_a_record_cut_anywhere_is_read_to_its_end_and_not_further(whole: bytes) -> None:
+    """What would complete it lies behind: neither a byte nor a float of that is read."""
+    behind = memoryview(whole + encode_datum(floats=_FLOATS))
+    assert [_as_the_twin_has_it(behind[: len(whole)])] == [[]]
+    for size in range(len(whole)):
+        _as_the_twin_has_it(behind[:size])
+        _as_the_twin_has_it(memoryview(whole[:size] + b"\x35" * 9)[:size])
+
+
+@pytest.mark.parametrize("whole", [_OF_BYTES, _OF_FLOATS], ids=["bytes", "floats"])
+def test_a_record_with_any_byte_changed_is_what_the_twin_makes_of_it(whole: bytes) -> None:
+    changes = (0, 1, 4, 5, 7, 8, 0x22, 0x28, 0x32, 0x33, 0x34, 0x35, 0x38, 0x7F, 0x80, 0xFF)
+    for place in range(len(whole)):
+        for change in changes:
+            changed = bytearray(whole)
+            changed[place] = change
+            _as_the_twin_has_it(memoryview(changed))
+
+
+@pytest.mark.parametrize("field", [0x08, 0x10, 0x18, 0x28, 0x38, 0x48])
+def test_integers_take_ten_bytes_at_most(field: int) -> None:
+    for num_bytes in range(1, 12):
+        for last in (0, 1, 2, 3, 0x7F):
+            value = bytes((field, *[0x80] * (num_bytes - 1), last))
+            _as_the_twin_has_it(memoryview(_OF_BYTES + value))
+            _as_the_twin_has_it(memoryview(_OF_BYTES + value + b"\x28\x06"))
+
+
+@pytest.mark.parametrize("wide", [2**28, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**35 - 1, 2**35])
+def test_tags_and_lengths_take_five_bytes_and_fit_the_record(wide: int) -> None:
+    encoded, rest = bytearray(), wide
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    number = bytes((*encoded, rest))
+    for before in (b"", b"\x22", b"\x32", b"\x5a"):
+        assert _as_the_twin_has_it(memoryview(_OF_BYTES + before + number))
+    for kind in range(8):
+        tag = bytes((number[0] | kind, *number[1:]))
+        _as_the_twin_has_it(memoryview(_OF_BYTES + tag + bytes(8)))
+
+
+@pytest.mark.parametrize("depth", [1, 99, 100, 101])
+def test_groups_may_be_nested_a_hundred_deep(depth: int) -> None:
+    nested = b"\x4b" * depth + b"\x4c" * depth
+    outcomes = _as_the_twin_has_it(memoryview(_OF_BYTES + nested))
+    assert (outcomes == []) == (depth <= 100)
+    for wrong in (nested[:-1], nested + b"\x4c", b"\x4b" * depth + b"\x54" + nested):
+        assert _as_the_twin_has_it(memoryview(_OF_BYTES + wrong))
+
+
 def test_floats_that_find_no_memory_to_be_joined_in_are_no_fault_of_the_record() -> None:
     """Two runs of 32 MiB each are joined in 64 MiB; half of that is what the process may have."""
     program = """
