@@ -138,6 +138,7 @@ def test_what_is_let_go_of_is_found_again_where_it_is_asked_for_again(
     records.release()
     with pytest.raises(AttributeError):
         records.values  # noqa: B018 - where it was is forgotten
+    assert records.pack_keys().unpack() == [RECORDS[number][0] for number in (2, 3)]  # copies
 
 
 def test_records_are_found_once_however_often_they_are_looked_at(source: RecordSource) -> None:
