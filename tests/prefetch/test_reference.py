@@ -238,6 +238,22 @@ def test_float_data_as_uint8_is_a_fault() -> None:
     assert fault.reason is Reason.FLOATS_AS_UINT8
 
 
+@pytest.mark.parametrize("channels", range(1, 6))
+def test_each_channel_has_its_own_mean_and_scale_or_all_have_one(channels: int) -> None:
+    means = tuple(float(10 * channel) for channel in range(channels))
+    scales = tuple(0.5 * (channel + 1) for channel in range(channels))
+    pixels = np.arange(channels * 6, dtype=np.uint8).reshape(channels, 2, 3)
+    value = record((channels, 2, 3), data=pixels.tobytes())
+    for mean in (means, (3.0,), ()):
+        for scale in (scales, (2.0,)):
+            transform = Transform(train=False, mean_value=mean, scale=scale)
+            outcomes, data, _ = run(value, transform=transform, sample=(channels, 2, 3))
+            column = (np.broadcast_to(each, channels)[:, None, None] for each in (mean or 0, scale))
+            subtracted, factor = column
+            assert outcomes == []
+            assert np.array_equal(data[0], (pixels.astype(np.float32) - subtracted) * factor)
+
+
 def test_with_a_crop_larger_records_of_any_size_fit() -> None:
     transform = Transform(train=False, crop_size=2)
     outcomes, data, _ = run(GOOD, record((3, 2, 9)), transform=transform, sample=(3, 2, 2))
