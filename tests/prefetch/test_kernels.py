@@ -135,10 +135,25 @@ def test_an_image_that_the_kernel_cannot_work_with_is_refused(
         _kernels.fill_image(*(right | changed).values())
 
 
-@pytest.mark.parametrize("function", ["fill", "fill_image"])
-def test_a_wrong_number_of_arguments_is_refused(function: str) -> None:
-    with pytest.raises(TypeError, match=r"takes \d arguments, and 1 were given"):
-        getattr(_kernels, function)(1)
+@pytest.mark.parametrize(
+    "function",
+    [
+        "add_up",
+        "fill",
+        "fill_image",
+        "fill_records",
+        "find_bytes",
+        "locate",
+        "philox_words",
+        "raw_shape",
+    ],
+)
+@pytest.mark.parametrize("num", [1, 9])
+def test_a_wrong_number_of_arguments_is_refused(function: str, num: int) -> None:
+    with pytest.raises(
+        TypeError, match=rf"{function}\(\) takes \d arguments, and {num} were given"
+    ):
+        getattr(_kernels, function)(*range(num))
 
 
 def test_a_released_record_is_refused_and_the_others_are_let_go() -> None:
