@@ -210,6 +210,39 @@ def test_damage_is_asked_of_the_writer_before_it_is_blamed_on_the_file(
         _ = records.keys
 
 
+def test_of_several_databases_those_of_one_are_found_at_their_use(tmp_path: Path) -> None:
+    folders = [
+        write_database(tmp_path / f"db{number}", RECORDS[first:stop])
+        for number, (first, stop) in enumerate([(0, 2), (2, 5), (5, 7)])
+    ]
+    with RecordSource.open(folders) as source:
+        for numbers in ([0, 1, 0], [4, 2, 3, 4], [6], [5, 6]):
+            assert_keys(at(source, *numbers), *numbers)
+        for numbers in ([0, 2], [2, 0], [2, 3, 5], [2, 0, 2], [6, 2, 3, 6]):
+            assert source.reader().at_use(np.array(numbers)) is None
+            with source.reader().fetch(np.array(numbers)) as fetched:
+                assert [bytes(key) for key in fetched.keys] == [RECORDS[one][0] for one in numbers]
+                assert [bytes(each) for each in fetched.values] == [VALUES[one] for one in numbers]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_was_fetched_ends_with_the_block_that_it_is_used_in(
+    source: RecordSource, tmp_path: Path, *, several: bool
+) -> None:
+    if several:
+        folders = [write_database(tmp_path / name, RECORDS) for name in ("one", "two")]
+        source = RecordSource.open(folders)
+    numbers = [0, 7] if several else [0, 2]
+    with source.reader().fetch(np.array(numbers)) as fetched:
+        assert len(fetched) == 2
+    with pytest.raises(ValueError, match="released"):
+        bytes(fetched.values[0])
+    with pytest.raises(ValueError, match="released"):
+        bytes(fetched.keys[0])
+    if several:
+        source.close()
+
+
 def test_a_bad_record_is_told_with_its_position(source: RecordSource) -> None:
     words, data, labels = room(3)
     data = np.zeros((3, 1, 2, 2), np.float32)

@@ -388,6 +388,25 @@ def test_a_slot_drains_until_each_of_its_events_and_streams_has_passed() -> None
             stream.close()
 
 
+@pytest.mark.parametrize("of_whom", ["its own copies", "its consumer"])
+def test_a_slot_drains_whoever_gave_the_device_work(of_whom: str) -> None:
+    with SimulatedDevice() as device, device.make_stream("work") as stream:
+        bench = Bench(num_slots=1, device=device)
+        slot = bench.open()
+        with hold(stream):
+            if of_whom == "its own copies":
+                slot.events.append(stream.record())
+            else:
+                slot.note_use(stream)
+            slot.give_back()
+            bench.ring.collect()
+            assert (slot.state, bench.ring.num_free) == (SlotState.DRAINING, 0)
+            assert (slot.num_pending, len(slot.events), slot.streams) == (1, 1, [])
+        stream.synchronize()
+        bench.ring.collect()
+        assert (slot.state, bench.ring.num_free) == (SlotState.FREE, 1)
+
+
 class Refusing:
     """A stream of which nothing can be known."""
 
