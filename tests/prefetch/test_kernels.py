@@ -234,7 +234,7 @@ _OF_FLOATS = (
 
 def _as_the_twin_has_it(record: memoryview) -> list[Any]:
     """Fill a row of 1x2x3 by both kernels; return the outcomes, which must be the same."""
-    answers = []
+    answers: list[tuple[list[Any], list[int], bytes]] = []
     for kernels in (_kernels, _reference):
         data, labels = np.full((1, 1, 2, 3), -1, np.float32), np.full(1, -1, np.int64)
         outcomes = kernels.fill([record], np.zeros((1, 3), np.uint32), data, labels, RECIPE)

@@ -107,7 +107,7 @@ def test_each_of_several_is_filled_with_its_own_and_once(source: RecordSource) -
     for _, _, data, _ in parts:
         data[:] = 99
 
-    outcomes = [records.fill(*rest, RECIPE) for records, *rest in parts]
+    outcomes = [records.fill(words, data, labels, RECIPE) for records, words, data, labels in parts]
 
     assert outcomes == [[(1, 0, ())], [], []]
     assert [set(data.ravel().tolist()) for _, _, data, _ in parts] == [{99}] * 3
@@ -124,10 +124,9 @@ def test_where_labels_are_not_wanted_none_are_written(source: RecordSource) -> N
 def test_what_is_let_go_of_is_found_again_where_it_is_asked_for_again(
     source: RecordSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for filled in (False, True):
-        records = at(source, 2, 3)
-        if filled:
-            records.fill(*room(2), RECIPE)
+    unused, used = at(source, 2, 3), at(source, 2, 3)
+    used.fill(*room(2), RECIPE)
+    for records in (unused, used):
         with records as entered:
             assert entered is records
             value = records.values[0]
@@ -135,10 +134,10 @@ def test_what_is_let_go_of_is_found_again_where_it_is_asked_for_again(
         assert bytes(value) == VALUES[2]  # what was handed out keeps the file mapped
         assert_keys(records, 2, 3)
     monkeypatch.delattr("prefetch._mapping.Mapping.find")
-    records.release()
+    used.release()
     with pytest.raises(AttributeError):
-        records.values  # noqa: B018 - where it was is forgotten
-    assert records.pack_keys().unpack() == [RECORDS[number][0] for number in (2, 3)]  # copies
+        used.values  # noqa: B018 - where it was is forgotten
+    assert used.pack_keys().unpack() == [RECORDS[number][0] for number in (2, 3)]  # copies
 
 
 def test_records_are_found_once_however_often_they_are_looked_at(source: RecordSource) -> None:
@@ -175,8 +174,8 @@ def test_the_shape_of_the_first_is_known_if_it_is_raw_and_sound(
 def test_a_record_that_is_none_is_an_error_of_its_own_part_each_time(source: RecordSource) -> None:
     parts = [(at(source, 1), *room(1)), (at(source, 0, 7), *room(2)), (at(source, 2), *room(1))]
     fill_together(parts, RECIPE)
-    for records, *rest in (parts[0], parts[2]):
-        assert records.fill(*rest, RECIPE) == []
+    for records, words, data, labels in (parts[0], parts[2]):
+        assert records.fill(words, data, labels, RECIPE) == []
     for _ in range(2):
         with pytest.raises(IndexError, match="there are 7 records"):
             parts[1][0].fill(*room(2), RECIPE)

@@ -239,15 +239,40 @@ def test_the_first_record_that_is_not_found_is_named_among_many(place: int) -> N
     assert (data == 7).all()
 
 
-def test_a_key_that_moved_out_of_the_file_meanwhile_is_refused() -> None:
-    """Where it is stands in the caller's array, which somebody else may write to."""
-    value = encode_image(np.zeros((1, 1, 1), np.uint8), label=2 * PAGE_BYTES - 2)
-    memory = memoryview(records([value, value]))
-    numbers = np.arange(2, dtype=np.uint8)
+def keys_moved_to(label: int, *, row: int) -> bytes:
+    """Fill a row whose label is written where the begin or the size of its key stands."""
+    value = encode_image(np.zeros((1, 1, 1), np.uint8), label=label)
+    numbers, spans = np.arange(2, dtype=np.uint8), np.zeros((4, 1), np.int64)
+    where = memoryview(records([value, value])), PAGE_BYTES, numbers, numbers
     data, words = np.zeros((1, 1, 1, 1), np.float32), np.zeros((1, 3), np.uint32)
-    recipe = Transform(train=False).recipe
+    part = np.array([0]), spans, words, data, spans[row]
+    ((_, _, keys),) = _kernels.fill_records(*where, Transform(train=False).recipe, [part])
+    return keys
 
-    spans = np.empty((4, 1), np.int64)
-    part = np.array([0]), spans, words, data, spans[0]  # the label is where the key would begin
-    with pytest.raises(ValueError, match="a span lies outside of the memory"):
-        _kernels.fill_records(memory, PAGE_BYTES, numbers, numbers, recipe, [part])
+
+def test_a_key_that_moved_meanwhile_is_inside_of_the_file_or_refused() -> None:
+    """Where it is stands in the caller's array, which somebody else may write to."""
+    end = 2 * PAGE_BYTES
+    assert len(keys_moved_to(end - 3, row=0)) == 3
+    assert len(keys_moved_to(0, row=0)) == 3
+    assert len(keys_moved_to(end - 108, row=1)) == end - 108
+    assert keys_moved_to(0, row=1) == b""
+    for label, row in ((end - 2, 0), (end + 1, 0), (-1, 0), (-(2**31), 0), (end - 107, 1), (-1, 1)):
+        with pytest.raises(ValueError, match="a span lies outside of the memory"):
+            keys_moved_to(label, row=row)
+
+
+@pytest.mark.parametrize("page_bytes", [256, 4096, 65536])
+def test_a_page_has_256_bytes_to_64_kib(page_bytes: int) -> None:
+    whole = struct.pack("<QHHHHH", 0, 0, LEAF, 18, 0, 200) + bytes(182) + node(b"key", b"value")
+    spans, first = np.zeros((4, 1), np.int64), np.array([0])
+    memory = memoryview(whole + bytes(65537))
+    assert _kernels.locate(memory, page_bytes, first, first, spans) == -1
+    assert spans.ravel().tolist() == [208, 3, 211, 5]
+
+
+@pytest.mark.parametrize("page_bytes", [-1, 0, 255, 65537, 2**40])
+def test_what_has_no_such_size_is_no_page(page_bytes: int) -> None:
+    spans, first = np.zeros((4, 1), np.int64), np.array([0])
+    with pytest.raises(ValueError, match="page_bytes must be 256 to 65536"):
+        _kernels.locate(memoryview(bytes(2**17)), page_bytes, first, first, spans)

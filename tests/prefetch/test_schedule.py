@@ -468,6 +468,16 @@ def test_slots_are_numbered_on_and_on_and_new_ones_are_free() -> None:
     assert ring.acquire() is ring.slots[2]
 
 
+def test_slots_that_come_after_others_have_left_stay_as_long() -> None:
+    ring = Bench(num_slots=1).ring
+    for _ in range(2):
+        ring.grow()
+        taken = [ring.take_unneeded() for _ in range(64)]
+        assert taken[:63] == [[]] * 63
+        assert len(taken[63]) == 1
+    assert ring.num_free == 1
+
+
 def test_slots_that_are_draining_count_as_needed() -> None:
     bench = Bench(num_slots=1)
     bench.ring.grow()

@@ -216,15 +216,16 @@ def test_what_is_pushed_is_on_the_device_when_its_events_have_passed(
 def test_a_batch_counts_as_held_while_the_consumer_has_anything_of_it() -> None:
     slot, returns = made(open_device("cpu"))
     shaped(begun(slot))
-    assert not slot.is_held  # it is being filled
+    held = [slot.is_held]  # it is being filled
     slot.state = SlotState.LEASED
-    assert slot.is_held
+    held.append(slot.is_held)
     kept = arrays(slot)[0][1:2]
     slot.forget()
-    assert slot.is_held
+    held.append(slot.is_held)
     assert returns.empty()
     del kept
-    assert not slot.is_held
+    held.append(slot.is_held)
+    assert held == [False, True, True, False]
     (arrival,) = arrivals(returns)
     assert isinstance(arrival, LeaseEnd)
     assert arrival.slot is slot
