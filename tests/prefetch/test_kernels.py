@@ -217,6 +217,33 @@ def test_another_thread_runs_while_a_part_is_filled() -> None:
     thread.join()
 
 
+@pytest.mark.parametrize("arranged", ["rows", "columns", "backwards", "apart"])
+def test_each_record_has_its_own_words_wherever_they_lie(arranged: str) -> None:
+    rng = np.random.default_rng(3)
+    words = rng.integers(0, 2**32, (6, 3), dtype=np.uint32)
+    apart = np.zeros((12, 5), np.uint32)
+    apart[::2, 1:4] = words
+    given = {
+        "rows": words,
+        "columns": np.asfortranarray(words),
+        "backwards": words[::-1].copy()[::-1],
+        "apart": apart[::2, 1:4],
+    }[arranged]
+    recipe: Any = Transform(train=True, mirror=True, crop_size=3).recipe
+    image = np.arange(63, dtype=np.uint8).reshape(1, 7, 9)
+    value = memoryview(encode_datum(channels=1, height=7, width=9, data=image.tobytes()))
+    rows, expected = np.zeros((6, 1, 3, 3), np.float32), np.zeros((6, 1, 3, 3), np.float32)
+    assert _kernels.fill([value] * 6, given, rows, None, recipe) == []
+    assert _reference.fill([value] * 6, words, expected, None, recipe) == []
+    assert np.array_equal(rows, expected)
+    assert len({row.tobytes() for row in rows}) == 6
+    row = np.zeros((1, 3, 3), np.float32)
+    pixels = np.ascontiguousarray(image.transpose(1, 2, 0))
+    for number in range(6):
+        assert _kernels.fill_image(pixels, given[number], row, recipe) is None
+        assert np.array_equal(row, expected[number])
+
+
 # Every kind of field, known and not, and floats both packed and not, in several runs.
 _HEAD = encode_datum(channels=1, height=2, width=3)
 _UNKNOWN = b"\x48\x96\x01\x51abcdefgh\x5a\x02xy\x65abcd\x6b\x73\x08\x01\x74\x6c"
