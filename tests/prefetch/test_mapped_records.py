@@ -141,11 +141,13 @@ def test_what_is_let_go_of_is_found_again_where_it_is_asked_for_again(
 
 
 def test_records_are_found_once_however_often_they_are_looked_at(source: RecordSource) -> None:
-    records = at(source, 2, 3)
-    keys, values = records.keys, records.values
-    assert records.keys is keys
-    assert records.values is values
-    assert isinstance(values, Spans)
+    unused, used = at(source, 2, 3), at(source, 2, 3)
+    used.fill(*room(2), RECIPE)
+    for records in (unused, used):
+        keys, values = records.keys, records.values
+        assert records.keys is keys
+        assert records.values is values
+        assert isinstance(values, Spans)
 
 
 @pytest.mark.parametrize(

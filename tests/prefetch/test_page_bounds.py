@@ -276,3 +276,38 @@ def test_what_has_no_such_size_is_no_page(page_bytes: int) -> None:
     spans, first = np.zeros((4, 1), np.int64), np.array([0])
     with pytest.raises(ValueError, match="page_bytes must be 256 to 65536"):
         _kernels.locate(memoryview(bytes(2**17)), page_bytes, first, first, spans)
+
+
+def test_the_shape_of_a_record_is_found_in_its_leaf() -> None:
+    values = [encode_image(np.zeros((1, 2, size), np.uint8), label=0) for size in (3, 4, 5)]
+    numbers, memory = np.arange(3, dtype=np.uint16), memoryview(records(values))
+    for is_uint8 in (False, True):
+        found = [
+            _kernels.raw_shape(memory, PAGE_BYTES, numbers, numbers, record, is_uint8)
+            for record in range(-1, 4)
+        ]
+        assert found == [None, (1, 2, 3), (1, 2, 4), (1, 2, 5), None]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({1: 255}, "page_bytes must be"),
+        ({2: np.arange(2)}, "leaves must be of unsigned"),
+        ({3: np.arange(2.0)}, "firsts must be of unsigned"),
+        ({2: np.arange(1, dtype=np.uint8)}, "differ in length"),
+        ({3: np.arange(3, dtype=np.uint8)}, "differ in length"),
+        ({0: "text"}, "bytes-like"),
+    ],
+)
+def test_an_index_that_is_none_is_refused_although_nothing_is_to_be_filled(
+    changed: dict[int, Any], message: str
+) -> None:
+    numbers = np.arange(2, dtype=np.uint8)
+    index: list[Any] = [memoryview(bytes(512)), PAGE_BYTES, numbers, numbers]
+    for place, value in changed.items():
+        index[place] = value
+    with pytest.raises((TypeError, ValueError), match=message):
+        _kernels.fill_records(*index, Transform(train=False).recipe, [])
+    with pytest.raises((TypeError, ValueError), match=message):
+        _kernels.raw_shape(*index, 0, False)

@@ -401,6 +401,21 @@ def test_a_damaged_state_is_refused(source: Path, damage: Any, rng: str) -> None
         assert len(next(iter(feed))) == 4
 
 
+@pytest.mark.parametrize(("rng", "most"), [("counter", 2**64 - 1), ("caffe", 2**32 - 1)])
+def test_a_seed_is_as_large_as_its_generator_takes(source: Path, rng: str, most: int) -> None:
+    with prefetch.open(_options(source, rng=rng, seed=None)) as feed:
+        state = feed.state_dict()
+        for seed in (0, most):
+            feed.load_state_dict({**state, "seed": seed})
+            assert feed.state_dict()["seed"] == seed
+        for seed in (-1, most + 1):
+            with pytest.raises(prefetch.StateError, match=rf"no integer from 0 to {most}"):
+                feed.load_state_dict({**state, "seed": seed})
+        for world_size in (0, 2**53 + 1):
+            with pytest.raises(prefetch.StateError, match=rf"world_size is {world_size}, no"):
+                feed.load_state_dict({**state, "world_size": world_size})
+
+
 def test_an_epoch_past_the_last_is_refused(source: Path) -> None:
     with prefetch.open(_options(source, epochs=2)) as feed:
         state = feed.state_dict()
