@@ -262,6 +262,16 @@ def test_a_key_that_moved_meanwhile_is_inside_of_the_file_or_refused() -> None:
             keys_moved_to(label, row=row)
 
 
+def test_there_are_as_many_places_as_pages_also_where_there_are_none() -> None:
+    whole = memoryview(leaf(200, node(b"key", b"value")))
+    none, one = np.empty(0, np.int64), np.zeros(1, np.int64)
+    assert _kernels.locate(whole, PAGE_BYTES, none, none, np.empty((4, 0), np.int64)) == -1
+    for pages, slots in ((none, one), (one, none), (one, np.zeros(2, np.int64))):
+        spans = np.zeros((4, len(pages)), np.int64)
+        with pytest.raises(TypeError, match="slots must be int64, as long as the others"):
+            _kernels.locate(whole, PAGE_BYTES, pages, slots, spans)
+
+
 @pytest.mark.parametrize("page_bytes", [256, 4096, 65536])
 def test_a_page_has_256_bytes_to_64_kib(page_bytes: int) -> None:
     whole = struct.pack("<QHHHHH", 0, 0, LEAF, 18, 0, 200) + bytes(182) + node(b"key", b"value")
@@ -304,10 +314,10 @@ def test_an_index_that_is_none_is_refused_although_nothing_is_to_be_filled(
     changed: dict[int, Any], message: str
 ) -> None:
     numbers = np.arange(2, dtype=np.uint8)
-    index: list[Any] = [memoryview(bytes(512)), PAGE_BYTES, numbers, numbers]
-    for place, value in changed.items():
-        index[place] = value
+    right: dict[int, Any] = {0: memoryview(bytes(512)), 1: PAGE_BYTES, 2: numbers, 3: numbers}
+    memory, page_bytes, leaves, firsts = (right | changed).values()
+    recipe = Transform(train=False).recipe
     with pytest.raises((TypeError, ValueError), match=message):
-        _kernels.fill_records(*index, Transform(train=False).recipe, [])
+        _kernels.fill_records(memory, page_bytes, leaves, firsts, recipe, [])
     with pytest.raises((TypeError, ValueError), match=message):
-        _kernels.raw_shape(*index, 0, False)
+        _kernels.raw_shape(memory, page_bytes, leaves, firsts, 0, False)
