@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from typing import Any
 
@@ -260,6 +261,16 @@ def test_a_key_that_moved_meanwhile_is_inside_of_the_file_or_refused() -> None:
     for label, row in ((end - 2, 0), (end + 1, 0), (-1, 0), (-(2**31), 0), (end - 107, 1), (-1, 1)):
         with pytest.raises(ValueError, match="a span lies outside of the memory"):
             keys_moved_to(label, row=row)
+
+
+def test_nothing_is_left_of_what_was_refused() -> None:
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(50):
+        with pytest.raises(ValueError, match="a span lies outside"):
+            keys_moved_to(-1, row=0)
+    gc.collect()
+    assert len(gc.get_objects()) < before + 50
 
 
 def test_there_are_as_many_places_as_pages_also_where_there_are_none() -> None:

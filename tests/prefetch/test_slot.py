@@ -94,6 +94,19 @@ def test_a_batchs_indices_are_its_own_copy_of_the_plan() -> None:
     assert slot.planned.records.tolist() == [20, 21, 22, 23]
 
 
+def test_what_was_walked_and_drawn_for_a_batch_is_the_slots() -> None:
+    slot, _ = made(open_device("cpu"))
+    planned, words, records = Order(9, 3).plan(1), np.ones((3, 3), np.uint32), Records()
+    assert planned is not None
+    walked: Any = records
+    slot.begin(planned, words=words, records=walked)
+    assert slot.planned is planned
+    assert slot.words is words
+    assert slot.records is walked
+    slot.forget()
+    assert records.num_released == 1
+
+
 def test_memory_has_room_for_the_largest_batch_at_once() -> None:
     slot, _ = made(open_device("cpu"))
     shaped(begun(slot, 3), most_rows=7)
