@@ -106,6 +106,14 @@ def test_places_are_left_as_they_were() -> None:
     assert not np.shares_memory(records, places)
 
 
+def test_what_falls_outside_the_records_more_than_once_is_sent_through_until_it_does_not() -> None:
+    sizes = [size for size in range(1, 400) if np.prod(tightest_grid(size)) >= size + 2]
+    assert sizes
+    for size in sizes[:6]:
+        for epoch in range(60):
+            assert np.array_equal(np.sort(order_of(size, epoch=epoch)), np.arange(size))
+
+
 def test_no_places_give_no_records() -> None:
     assert shuffled(np.empty(0, np.int64), 0, size=10, seed=0).tolist() == []
 

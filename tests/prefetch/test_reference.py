@@ -232,6 +232,16 @@ def test_a_transformation_that_does_not_fit_is_a_fault(
     assert fault.stage == "transform"
 
 
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 5), (3, 3, 5), (3, 5, 5), (3, 4, 4), (3, 4, 6), (4, 4, 5)]
+)
+def test_a_mean_image_is_as_large_as_the_record_in_every_direction(
+    shape: tuple[int, int, int],
+) -> None:
+    fault = only_fault(GOOD, mean_image=np.zeros(shape, np.float32))
+    assert (fault.reason, fault.numbers) == (Reason.MEAN_IMAGE_DIFFERS, (3, 4, 5, *shape))
+
+
 def test_float_data_as_uint8_is_a_fault() -> None:
     value = record((3, 4, 5), floats=np.zeros(60, np.float32))
     fault = only_fault(value, dtype=np.dtype(np.uint8))
