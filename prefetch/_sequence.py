@@ -69,7 +69,5 @@ class RecordSequence:
         if records.size and not 0 <= records.min() <= records.max() < self.num_records:
             raise IndexError(f"there are {self.num_records} records; asked for {records}")
         places = self.places_in_first(records)
-        if len(self.sizes) == 1:
-            return np.zeros(len(records), np.int64), places
         databases = np.searchsorted(self._firsts, places, "right") - 1
         return databases, places - self._firsts[databases]

@@ -88,9 +88,11 @@ class _Memory:
         """
         nbytes = math.prod(shape) * dtype.itemsize
         room = nbytes // shape[0] * max(shape[0], most_rows)
+        self.ends = None
         host = self._host_buffer
         if host is None or host.nbytes < nbytes:
-            self._host_buffer = None  # the old block goes first: never both at once
+            # The old block goes first, and with it whatever refers to it: never both at once.
+            host = self._host_buffer = None
             host = self._host_buffer = self._device.alloc_host(room)
             self._address = host.array.__array_interface__["data"][0]
         array = export_array(host, lease, address=self._address, shape=shape, dtype=dtype)
@@ -99,7 +101,7 @@ class _Memory:
         blob = Blob(shape, dtype=dtype, device=self._device)
         block = self._device_buffer
         if block is None or block.nbytes < nbytes:
-            self._device_buffer = None
+            block = self._device_buffer = None
             block = self._device_buffer = self._device.alloc_device(room)
         blob.set_gpu_data(block.slice(0, nbytes, owner=DeviceHold(block, lease)))
         self.ends = (block.slice(0, nbytes), host.array[:nbytes])

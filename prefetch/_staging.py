@@ -177,7 +177,8 @@ class StagedMemory:
         sample = self._transform.sample_shape(batch.image_shape)
         sample_bytes = math.prod(sample) * dtype.itemsize
         if self._host is None or self._host.nbytes < batch.nbytes:
-            self._host = None  # the old block goes first: never both at once
+            # The old block goes first, and the rows in it of a batch that was given up: never both.
+            self._host = self._rows = None
             self._host = self._device.alloc_host(largest.nbytes)
         if self._staged is None or self._staged.nbytes < batch.nbytes:
             self._staged = None

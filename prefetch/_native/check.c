@@ -15,7 +15,7 @@ bool find_pixels(const struct datum *datum, enum element element, struct image *
         return refuse(fault, BAD_DIMENSIONS, NUMBERS(channels, height, width));
     /* The product of three int32 takes 93 bits. */
     const int64_t plane = height * width;
-    const bool is_short = plane > num_pixels || channels > num_pixels / plane;
+    const bool is_short = channels > num_pixels / plane;
     if (is_short || channels * plane != num_pixels) {
         enum reason reason = is_short ? DATA_SHORT : DATA_LONG;
         if (is_float)

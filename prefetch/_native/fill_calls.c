@@ -68,9 +68,8 @@ static void give_back_part(struct held_part *held)
 
 static bool take_values(PyObject *list, Py_ssize_t num, struct held_part *held)
 {
-    const size_t size = (size_t)(num > 0 ? num : 1);
-    held->values = PyMem_Malloc(size * sizeof *held->values);
-    held->records = PyMem_Malloc(size * sizeof *held->records);
+    held->values = PyMem_Malloc((size_t)num * sizeof *held->values);
+    held->records = PyMem_Malloc((size_t)num * sizeof *held->records);
     if (held->values == NULL || held->records == NULL) {
         PyErr_NoMemory();
         return false;
@@ -111,7 +110,7 @@ static bool take_part(Py_ssize_t num, PyObject *words, PyObject *data, PyObject 
     part->words = held->words.buf;
     part->word_steps[0] = held->words.strides[0];
     part->word_steps[1] = held->words.strides[1];
-    held->outcomes = PyMem_Malloc((size_t)(num > 0 ? num : 1) * sizeof *held->outcomes);
+    held->outcomes = PyMem_Malloc((size_t)num * sizeof *held->outcomes);
     if (held->outcomes == NULL)
         PyErr_NoMemory();
     return held->outcomes != NULL;
@@ -249,7 +248,7 @@ PyObject *fill_records(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     if (tuples == NULL)
         return NULL;
     const Py_ssize_t num = PyTuple_Size(tuples);
-    struct indexed_part *parts = PyMem_Calloc((size_t)(num > 0 ? num : 1), sizeof *parts);
+    struct indexed_part *parts = PyMem_Calloc((size_t)num, sizeof *parts);
     struct held_index index;
     memset(&index, 0, sizeof index);
     PyObject *results = NULL;

@@ -148,7 +148,7 @@ bool take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held)
         !take_rows(spans, &held->spans, held->numbers.shape[0]))
         return false;
     held->num = held->numbers.shape[0];
-    held->records = PyMem_Malloc((size_t)(held->num > 0 ? held->num : 1) * sizeof *held->records);
+    held->records = PyMem_Malloc((size_t)held->num * sizeof *held->records);
     if (held->records == NULL)
         PyErr_NoMemory();
     return held->records != NULL;

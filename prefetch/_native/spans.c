@@ -192,6 +192,6 @@ size_t find_records(const struct mapping *mapping, const struct index *index,
 
 bool is_inside(const struct mapping *mapping, int64_t begin, int64_t size)
 {
-    return begin >= 0 && size >= 0 && (uint64_t)begin <= mapping->size &&
-           (uint64_t)size <= mapping->size - (uint64_t)begin;
+    /* What is negative is larger than any size. */
+    return (uint64_t)begin <= mapping->size && (uint64_t)size <= mapping->size - (uint64_t)begin;
 }

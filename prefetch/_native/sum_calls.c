@@ -37,7 +37,7 @@ static bool take_list(PyObject *sequence, int flags, struct held_list *held)
     if (held->list == NULL)
         return false;
     const Py_ssize_t num = PyList_Size(held->list);
-    held->views = PyMem_Malloc((size_t)(num > 0 ? num : 1) * sizeof *held->views);
+    held->views = PyMem_Malloc((size_t)num * sizeof *held->views);
     if (held->views == NULL) {
         PyErr_NoMemory();
         return false;
@@ -96,7 +96,7 @@ PyObject *find_bytes(PyObject *module, PyObject *const *arguments, Py_ssize_t nu
     Py_ssize_t *begins = NULL;
     PyObject *found = NULL;
     if (take_list(arguments[0], PyBUF_SIMPLE, &values)) {
-        begins = PyMem_Malloc((size_t)(values.num > 0 ? values.num : 1) * sizeof *begins);
+        begins = PyMem_Malloc((size_t)values.num * sizeof *begins);
         found = begins == NULL ? PyErr_NoMemory() : PyList_New(values.num);
     }
     if (found != NULL) {
@@ -158,7 +158,7 @@ PyObject *add_up(PyObject *module, PyObject *const *arguments, Py_ssize_t num_ar
     else if (first < 0 || first > PY_SSIZE_T_MAX - sums.shape[0])
         PyErr_SetString(PyExc_ValueError, "first must be a pixel's number");
     else if (take_list(arguments[0], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT, &held)) {
-        images = PyMem_Malloc((size_t)(held.num > 0 ? held.num : 1) * sizeof *images);
+        images = PyMem_Malloc((size_t)held.num * sizeof *images);
         if (images == NULL) {
             PyErr_NoMemory();
         } else if (describe_images(&held, first + sums.shape[0], images)) {

@@ -34,7 +34,10 @@ static inline struct plane plan_plane(const struct image *image, const struct wi
 {
     const size_t height = (size_t)image->shape.height, width = (size_t)image->shape.width;
     const size_t stored = stored_channel(delivered, &image->shape, recipe);
-    struct plane plane = {.scale = 1.0f, .multiplies = recipe->multiplies};
+    struct plane plane = {
+        .scale = value_of_channel(recipe->scales, recipe->num_scales, delivered),
+        .multiplies = recipe->multiplies,
+    };
     if (recipe->mean_image != NULL) {
         const size_t row = stored * height + window->top;
         plane.mean_image = recipe->mean_image + 4 * (row * width + window->left);
@@ -43,8 +46,6 @@ static inline struct plane plan_plane(const struct image *image, const struct wi
         plane.subtracts = true;
         plane.mean = value_of_channel(recipe->mean_values, recipe->num_mean_values, delivered);
     }
-    if (recipe->multiplies)
-        plane.scale = value_of_channel(recipe->scales, recipe->num_scales, delivered);
     return plane;
 }
 

@@ -13,7 +13,7 @@ from prefetch._datum import encode_datum
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -262,6 +262,35 @@ def test_stats_count_what_was_served(
     assert 0 < stats.host_bytes <= 3 * 4 * (3 * 64 * 4 + 8)
     assert stats.device_bytes == 0
     assert stats.busy_s > 0
+
+
+@pytest.mark.parametrize("bad_batch", [None, 6])
+def test_what_stood_ready_is_counted_and_neither_failed_nor_abandoned_batches_are(
+    tmp_path: Path, until: Callable[[Callable[[], bool]], None], bad_batch: int | None
+) -> None:
+    records = list(fingerprinted_images(40))
+    if bad_batch is not None:
+        records[4 * bad_batch] = (records[4 * bad_batch][0], b"\xff")
+    source = write_database(tmp_path / "forty", records)
+    with prefetch.open({"source": source, "batch_size": 4, "prefetch": 4, "threads": 1}) as feed:
+
+        def ready_at(iterator: Iterator[prefetch.Batch], number: int) -> int:
+            """Wait until all is ready that can be; return how many were at the next call."""
+            until(lambda: feed.stats().slots_ready == 4)
+            before = feed.stats()
+            batch = next(iterator)
+            assert batch.number == number
+            del batch
+            after = feed.stats()
+            assert (after.batches, after.samples) == (before.batches + 1, before.samples + 4)
+            return round(after.mean_ready * after.batches - before.mean_ready * before.batches)
+
+        for epoch in range(3):
+            iterator = iter(feed)
+            assert next(iterator).number == 0
+            assert feed.epoch == epoch
+            counted = [ready_at(iterator, number) for number in (1, 2, 3)]
+            assert counted == ([4, 4, 4] if bad_batch is None else [4, 4, 3])
 
 
 def test_a_feed_tells_its_state_in_its_repr(source: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from processes import run_code
 
 from prefetch import _kernels, _reference
 from prefetch._datum import encode_datum
@@ -134,10 +135,25 @@ def test_an_image_that_the_kernel_cannot_work_with_is_refused(
         _kernels.fill_image(*(right | changed).values())
 
 
-@pytest.mark.parametrize("function", ["fill", "fill_image"])
-def test_a_wrong_number_of_arguments_is_refused(function: str) -> None:
-    with pytest.raises(TypeError, match=r"takes \d arguments, and 1 were given"):
-        getattr(_kernels, function)(1)
+@pytest.mark.parametrize(
+    "function",
+    [
+        "add_up",
+        "fill",
+        "fill_image",
+        "fill_records",
+        "find_bytes",
+        "locate",
+        "philox_words",
+        "raw_shape",
+    ],
+)
+@pytest.mark.parametrize("num", [1, 9])
+def test_a_wrong_number_of_arguments_is_refused(function: str, num: int) -> None:
+    with pytest.raises(
+        TypeError, match=rf"{function}\(\) takes \d arguments, and {num} were given"
+    ):
+        getattr(_kernels, function)(*range(num))
 
 
 def test_a_released_record_is_refused_and_the_others_are_let_go() -> None:
@@ -199,6 +215,140 @@ def test_another_thread_runs_while_a_part_is_filled() -> None:
             break
     assert ran
     thread.join()
+
+
+@pytest.mark.parametrize("arranged", ["rows", "columns", "backwards", "apart"])
+def test_each_record_has_its_own_words_wherever_they_lie(arranged: str) -> None:
+    rng = np.random.default_rng(3)
+    words = rng.integers(0, 2**32, (6, 3), dtype=np.uint32)
+    apart = np.zeros((12, 5), np.uint32)
+    apart[::2, 1:4] = words
+    given = {
+        "rows": words,
+        "columns": np.asfortranarray(words),
+        "backwards": words[::-1].copy()[::-1],
+        "apart": apart[::2, 1:4],
+    }[arranged]
+    recipe: Any = Transform(train=True, mirror=True, crop_size=3).recipe
+    image = np.arange(63, dtype=np.uint8).reshape(1, 7, 9)
+    value = memoryview(encode_datum(channels=1, height=7, width=9, data=image.tobytes()))
+    rows, expected = np.zeros((6, 1, 3, 3), np.float32), np.zeros((6, 1, 3, 3), np.float32)
+    assert _kernels.fill([value] * 6, given, rows, None, recipe) == []
+    assert _reference.fill([value] * 6, words, expected, None, recipe) == []
+    assert np.array_equal(rows, expected)
+    assert len({row.tobytes() for row in rows}) == 6
+    row = np.zeros((1, 3, 3), np.float32)
+    pixels = np.ascontiguousarray(image.transpose(1, 2, 0))
+    for number in range(6):
+        assert _kernels.fill_image(pixels, given[number], row, recipe) is None
+        assert np.array_equal(row, expected[number])
+
+
+# Every kind of field, known and not, and floats both packed and not, in several runs.
+_HEAD = encode_datum(channels=1, height=2, width=3)
+_UNKNOWN = b"\x48\x96\x01\x51abcdefgh\x5a\x02xy\x65abcd\x6b\x73\x08\x01\x74\x6c"
+_FLOATS = np.arange(1, 7, dtype="<f4")
+_OF_BYTES = _HEAD + _UNKNOWN + encode_datum(data=b"pixels", label=300) + b"\x38\x80\x00\x28\x05"
+_OF_FLOATS = (
+    _HEAD
+    + encode_datum(floats=_FLOATS[:2])
+    + b"\x32\x00\x32\x08"
+    + _FLOATS[2:4].tobytes()
+    + b"\x28\x07"
+    + encode_datum(floats=_FLOATS[4:])
+)
+
+
+def _as_the_twin_has_it(record: memoryview) -> list[Any]:
+    """Fill a row of 1x2x3 by both kernels; return the outcomes, which must be the same."""
+    answers: list[tuple[list[Any], list[int], bytes]] = []
+    for kernels in (_kernels, _reference):
+        data, labels = np.full((1, 1, 2, 3), -1, np.float32), np.full(1, -1, np.int64)
+        outcomes = kernels.fill([record], np.zeros((1, 3), np.uint32), data, labels, RECIPE)
+        answers.append((outcomes, labels.tolist(), b"" if outcomes else data.tobytes()))
+    assert answers[0] == answers[1]
+    return answers[0][0]
+
+
+@pytest.mark.parametrize("whole", [_OF_BYTES, _OF_FLOATS], ids=["bytes", "floats"])
+def test_a_record_cut_anywhere_is_read_to_its_end_and_not_further(whole: bytes) -> None:
+    """What would complete it lies behind: neither a byte nor a float of that is read."""
+    behind = memoryview(whole + encode_datum(floats=_FLOATS))
+    assert [_as_the_twin_has_it(behind[: len(whole)])] == [[]]
+    for size in range(len(whole)):
+        _as_the_twin_has_it(behind[:size])
+        _as_the_twin_has_it(memoryview(whole[:size] + b"\x35" * 9)[:size])
+
+
+@pytest.mark.parametrize("whole", [_OF_BYTES, _OF_FLOATS], ids=["bytes", "floats"])
+def test_a_record_with_any_byte_changed_is_what_the_twin_makes_of_it(whole: bytes) -> None:
+    changes = (0, 1, 4, 5, 7, 8, 0x22, 0x28, 0x32, 0x33, 0x34, 0x35, 0x38, 0x7F, 0x80, 0xFF)
+    for place in range(len(whole)):
+        for change in changes:
+            changed = bytearray(whole)
+            changed[place] = change
+            _as_the_twin_has_it(memoryview(changed))
+
+
+@pytest.mark.parametrize("field", [0x08, 0x10, 0x18, 0x28, 0x38, 0x48])
+def test_integers_take_ten_bytes_at_most(field: int) -> None:
+    for num_bytes in range(1, 12):
+        for last in (0, 1, 2, 3, 0x7F):
+            value = bytes((field, *[0x80] * (num_bytes - 1), last))
+            _as_the_twin_has_it(memoryview(_OF_BYTES + value))
+            _as_the_twin_has_it(memoryview(_OF_BYTES + value + b"\x28\x06"))
+
+
+@pytest.mark.parametrize("wide", [2**28, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**35 - 1, 2**35])
+def test_tags_and_lengths_take_five_bytes_and_fit_the_record(wide: int) -> None:
+    encoded, rest = bytearray(), wide
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    number = bytes((*encoded, rest))
+    for before in (b"", b"\x22", b"\x32", b"\x5a"):
+        assert _as_the_twin_has_it(memoryview(_OF_BYTES + before + number))
+    for kind in range(8):
+        tag = bytes((number[0] | kind, *number[1:]))
+        _as_the_twin_has_it(memoryview(_OF_BYTES + tag + bytes(8)))
+
+
+@pytest.mark.parametrize("depth", [1, 99, 100, 101])
+def test_groups_may_be_nested_a_hundred_deep(depth: int) -> None:
+    nested = b"\x4b" * depth + b"\x4c" * depth
+    outcomes = _as_the_twin_has_it(memoryview(_OF_BYTES + nested))
+    assert (outcomes == []) == (depth <= 100)
+    for wrong in (nested[:-1], nested + b"\x4c", b"\x4b" * depth + b"\x54" + nested):
+        assert _as_the_twin_has_it(memoryview(_OF_BYTES + wrong))
+
+
+def test_floats_that_find_no_memory_to_be_joined_in_are_no_fault_of_the_record() -> None:
+    """Two runs of 32 MiB each are joined in 64 MiB; half of that is what the process may have."""
+    program = """
+        import resource
+        from pathlib import Path
+        import numpy as np
+        from prefetch import _kernels
+        from prefetch._datum import encode_datum
+        from prefetch._transform import Transform
+        run = b"\\x32\\x80\\x80\\x80\\x10" + bytes(2**25)
+        head = encode_datum(channels=1, height=2**12, width=2**12, label=7)
+        value, small = head + run + run, encode_datum(channels=1, height=1, width=1, data=b"x")
+        data, labels = np.zeros((1, 1, 2**12, 2**12), np.float32), np.zeros(1, np.int64)
+        words, recipe = np.zeros((1, 3), np.uint32), Transform(train=False).recipe
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + 2**25
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        try:
+            found = _kernels.fill([value], words, data, labels, recipe)
+        except MemoryError:
+            pass
+        else:
+            raise AssertionError(found)
+        assert _kernels.fill([small], words, data[:, :, :1, :1].copy(), labels, recipe) == []
+    """
+    ended = run_code(program)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("size", [60000, 65536, 65537, 70001])

@@ -228,7 +228,7 @@ def _fill_records(
         "firsts": index.firsts,
         "recipe": Transform(train=False).recipe,
         "records": np.array(wanted, np.int64),
-        "spans": np.empty((4, len(wanted)), np.int64),
+        "spans": np.zeros((4, len(wanted)), np.int64),
         "words": np.zeros((len(wanted), 3), np.uint32),
         "data": data,
         "labels": None,
@@ -325,7 +325,7 @@ def test_arguments_that_do_not_fit_are_refused(
 def _part(wanted: list[int]) -> tuple[Any, ...]:
     num = len(wanted)
     data = np.zeros((num, 1, 1, 1), np.float32)
-    spans, words = np.empty((4, num), np.int64), np.zeros((num, 3), np.uint32)
+    spans, words = np.zeros((4, num), np.int64), np.zeros((num, 3), np.uint32)
     return np.array(wanted, np.int64), spans, words, data, np.zeros(num, np.int32)
 
 

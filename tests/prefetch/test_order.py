@@ -229,6 +229,11 @@ class TestShuffle:
         assert first.tolist() != second.tolist()
         assert first.tolist() != planned(other, 0).records.tolist()
 
+    def test_without_a_seed_it_is_0(self) -> None:
+        without, seeded = Order(40, 40, shuffle=True), Order(40, 40, shuffle=True, seed=0)
+
+        assert planned(without, 0).records.tolist() == planned(seeded, 0).records.tolist()
+
     def test_a_batch_over_two_epochs_follows_the_order_of_each(self) -> None:
         epochs = [planned(Order(7, 7, shuffle=True), epoch).records.tolist() for epoch in (0, 1)]
 

@@ -40,6 +40,17 @@ def scalar_record(place: int, *, epoch: int, size: int, seed: int) -> int:
     return record
 
 
+def test_the_grid_is_the_tightest_of_128_heights_and_of_those_the_nearest_to_a_square() -> None:
+    """All of an order hangs on it, so that another choice would change every seeded run."""
+    for size in [*range(1, 2000), 66_155, 65_661, 1_281_167, 10**8 + 7, MAX_SIZE]:
+        root = next(root for root in range(int(size**0.5), size + 1) if root * root >= size)
+        heights = [root - less for less in range(128) if less == 0 or root - less > root // 2]
+        cells = {rows: rows * -(-size // rows) for rows in heights}
+        rows = max(rows for rows in heights if cells[rows] == min(cells.values()))
+
+        assert tightest_grid(size) == (rows, -(-size // rows))
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 17, 1000, 1023, 1024, 1797, 2**31 + 11, MAX_SIZE])
 def test_records_are_those_of_the_scalar_definition(size: int) -> None:
     places = np.unique(np.linspace(0, size - 1, 20).astype(np.int64))
@@ -93,6 +104,14 @@ def test_places_are_left_as_they_were() -> None:
     assert places.tolist() == list(range(10))
     assert records.dtype == np.int64
     assert not np.shares_memory(records, places)
+
+
+def test_what_falls_outside_the_records_more_than_once_is_sent_through_until_it_does_not() -> None:
+    sizes = [size for size in range(1, 400) if np.prod(tightest_grid(size)) >= size + 2]
+    assert sizes
+    for size in sizes[:6]:
+        for epoch in range(60):
+            assert np.array_equal(np.sort(order_of(size, epoch=epoch)), np.arange(size))
 
 
 def test_no_places_give_no_records() -> None:

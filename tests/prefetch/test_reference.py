@@ -95,6 +95,23 @@ def test_a_bad_record_leaves_its_neighbours_intact() -> None:
     assert labels.tolist() == [7, 8, 7]
 
 
+@pytest.mark.parametrize(
+    ("behind", "reason", "numbers"),
+    [
+        (b"\x08", Reason.TRUNCATED, (len(GOOD), len(GOOD) + 1)),
+        (b"\x00", Reason.BAD_TAG, (len(GOOD), 0)),
+        (b"\x0c", Reason.BAD_GROUP, (len(GOOD),)),
+        (b"\x22\x01", Reason.LENGTH_PAST_END, (len(GOOD), 1, 0)),
+    ],
+)
+def test_a_record_damaged_behind_its_pixels_is_bad_and_has_no_label(
+    behind: bytes, reason: Reason, numbers: tuple[int, ...]
+) -> None:
+    outcomes, _, labels = run(GOOD, GOOD + behind)
+    assert outcomes == [(1, reason, numbers)]
+    assert labels.tolist() == [7, 0]
+
+
 def test_every_record_is_compared_with_the_batch_whatever_came_before_it() -> None:
     other = record((3, 5, 4))
     outcomes, _, _ = run(GOOD, other, other, GOOD, other)
@@ -110,6 +127,29 @@ def test_an_encoded_record_is_reported_with_its_label_and_its_sizes_are_ignored(
     outcomes, _, labels = run(GOOD, encoded)
     assert outcomes == [(1, ENCODED, ())]
     assert labels.tolist() == [7, 9]
+
+
+def test_encoded_data_of_one_byte_is_not_empty() -> None:
+    assert run(encode_datum(data=b"i", label=9, encoded=True))[0] == [(0, ENCODED, ())]
+
+
+@pytest.mark.parametrize("dtype", "bBhHiIqQefd")
+def test_labels_are_stored_as_numpy_casts_them_and_nowhere_else(dtype: str) -> None:
+    wanted = [0, 1, -1, 127, 128, 255, 256, -129, 2047, 2049, 4097, 32767, 32768, 65535, 65519]
+    wanted += [65520, 70_000, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31), 0x01020304]
+    with np.errstate(over="ignore"):  # beyond 65504 there is no float16
+        expected = np.array(wanted, np.int32).astype(dtype)
+    values = [memoryview(record((1, 1, 1), data=b"x", label=label)) for label in wanted]
+    words = np.zeros((len(wanted), 3), np.uint32)
+    rows = np.zeros((len(wanted), 1, 1, 1), np.float32)
+    recipe = Transform(train=False).recipe
+    for step in (1, 2):
+        block = np.full(step * len(wanted) + 2, 99, dtype)
+        labels = block[1:-1:step]
+        assert _kernel_choice.kernels.fill(values, words, rows, labels, recipe) == []
+        assert labels.tobytes() == expected.tobytes()
+        labels[:] = 99
+        assert (block == 99).all()
 
 
 def test_rows_are_right_across_the_blocks_in_which_they_are_finished() -> None:
@@ -195,10 +235,36 @@ def test_a_transformation_that_does_not_fit_is_a_fault(
     assert fault.stage == "transform"
 
 
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 5), (3, 3, 5), (3, 5, 5), (3, 4, 4), (3, 4, 6), (4, 4, 5)]
+)
+def test_a_mean_image_is_as_large_as_the_record_in_every_direction(
+    shape: tuple[int, int, int],
+) -> None:
+    fault = only_fault(GOOD, mean_image=np.zeros(shape, np.float32))
+    assert (fault.reason, fault.numbers) == (Reason.MEAN_IMAGE_DIFFERS, (3, 4, 5, *shape))
+
+
 def test_float_data_as_uint8_is_a_fault() -> None:
     value = record((3, 4, 5), floats=np.zeros(60, np.float32))
     fault = only_fault(value, dtype=np.dtype(np.uint8))
     assert fault.reason is Reason.FLOATS_AS_UINT8
+
+
+@pytest.mark.parametrize("channels", range(1, 6))
+def test_each_channel_has_its_own_mean_and_scale_or_all_have_one(channels: int) -> None:
+    means = tuple(float(10 * channel) for channel in range(channels))
+    scales = tuple(0.5 * (channel + 1) for channel in range(channels))
+    pixels = np.arange(channels * 6, dtype=np.uint8).reshape(channels, 2, 3)
+    value = record((channels, 2, 3), data=pixels.tobytes())
+    for mean in (means, (3.0,), ()):
+        for scale in (scales, (2.0,)):
+            transform = Transform(train=False, mean_value=mean, scale=scale)
+            outcomes, data, _ = run(value, transform=transform, sample=(channels, 2, 3))
+            column = (np.broadcast_to(each, channels)[:, None, None] for each in (mean or 0, scale))
+            subtracted, factor = column
+            assert outcomes == []
+            assert np.array_equal(data[0], (pixels.astype(np.float32) - subtracted) * factor)
 
 
 def test_with_a_crop_larger_records_of_any_size_fit() -> None:

@@ -277,6 +277,42 @@ def test_another_key_or_value_of_the_first_record_is_another_database(
     assert len(caught.value.differences) == 1
 
 
+def test_how_a_state_names_its_records_and_its_mean_image_is_frozen(tmp_path: Path) -> None:
+    """States that were saved before have to be known again."""
+    image = np.arange(12, dtype=np.uint8).reshape(1, 3, 4)
+    records = [(b'k\xff"', encode_image(image, label=7)), (b"l", encode_image(image, label=1))]
+    np.save(tmp_path / "mean.npy", image.astype(np.float32))
+    options = _options(write_database(tmp_path / "two", records), batch_size=1)
+    with prefetch.open(options, transform={"mean_file": tmp_path / "mean.npy"}) as feed:
+        state = feed.state_dict()
+    assert state["dataset"] == {
+        "records": 2,
+        "first_key": 'k\\xff"',
+        "first_sha256": "37428100dacea60e",
+    }
+    assert state["config"]["transform.mean_file"] == "1 x 3 x 4, sha256 29e1889124dc651e"
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ({"format": 9, "served": 3}, "9"),
+        ({"format": True}, "True"),
+        ({"served": 3}, "None"),
+        ([1], r"\[1\]"),
+        ("text", "'text'"),
+    ],
+)
+def test_what_is_no_state_of_this_format_is_refused_by_what_it_says(
+    source: Path, state: Any, found: str
+) -> None:
+    with (
+        prefetch.open(_options(source)) as feed,
+        pytest.raises(prefetch.StateError, match=rf"state of format 1, found {found}$"),
+    ):
+        feed.load_state_dict(state)
+
+
 def test_another_mean_image_is_refused_and_the_same_in_another_file_is_not(
     source: Path, tmp_path: Path
 ) -> None:
@@ -375,6 +411,21 @@ def test_what_is_said_of_a_state_has_an_end_however_much_is_wrong(source: Path) 
                 feed.load_state_dict(bad)
             assert len(str(caught.value)) < 5000
             assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("rng", "most"), [("counter", 2**64 - 1), ("caffe", 2**32 - 1)])
+def test_a_seed_is_as_large_as_its_generator_takes(source: Path, rng: str, most: int) -> None:
+    with prefetch.open(_options(source, rng=rng, seed=None)) as feed:
+        state = feed.state_dict()
+        for seed in (0, most):
+            feed.load_state_dict({**state, "seed": seed})
+            assert feed.state_dict()["seed"] == seed
+        for seed in (-1, most + 1):
+            with pytest.raises(prefetch.StateError, match=rf"no integer from 0 to {most}"):
+                feed.load_state_dict({**state, "seed": seed})
+        for world_size in (0, 2**53 + 1):
+            with pytest.raises(prefetch.StateError, match=rf"world_size is {world_size}, no"):
+                feed.load_state_dict({**state, "world_size": world_size})
 
 
 def test_an_epoch_past_the_last_is_refused(source: Path) -> None:
