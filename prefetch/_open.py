@@ -20,6 +20,7 @@ from prefetch._errors import ConfigError, ConfigFault, SourceError, StateError
 from prefetch._faults import Fault
 from prefetch._feed import Feed
 from prefetch._mean import load_mean
+from prefetch._nested import mark_entry
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
 from prefetch._quarantine import Quarantine
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from prefetch._config import FeedConfig, TransformConfig
     from prefetch._transform import RecordFiller
     from prefetch._where import RecordKind
+
+mark_entry(__file__)
 
 logger = logging.getLogger("prefetch")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from prefetch._errors import FeedClosedError
 from prefetch._fill import Filler
+from prefetch._nested import mark_entry
 from prefetch._schedule import Opening
 from prefetch._whereabouts import located
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from prefetch._prefetcher import Prefetcher
     from prefetch._schedule import Part
     from prefetch._slot import Slot
+
+mark_entry(__file__)
 
 
 class Reader(threading.Thread):
