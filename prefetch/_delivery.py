@@ -206,6 +206,8 @@ class Delivery:
             raise EndOfEpoch
         if claim is not self._claim:
             self._begin(claim)
+        if self._schedule.is_behind:
+            self._schedule.discard_unwanted()
         served = self.served
         if claim.end is not None and served.next >= claim.end and served.lost is None:
             if self._order.last_batch == "wrap":

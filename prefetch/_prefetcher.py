@@ -374,8 +374,8 @@ class Prefetcher:
         """
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
             raise FeedBusyError(
-                "next() was called by a signal handler, or by a finalizer, in the middle of another "
-                "call of the feed on its thread; call only close(), stats() and state_dict() there"
+                "next() was called by a signal handler, or by a finalizer, within another call of "
+                "the feed on the same thread; call only close(), stats() and state_dict() there"
             )
 
     def _wait_for(self, claim: Claim, taken: Taken) -> None:
@@ -488,8 +488,6 @@ class Prefetcher:
             taken.num_ready = delivery.num_ready
         try:
             delivery.claim(claim)
-            if schedule.is_behind:
-                schedule.discard_unwanted()
             delivery.make_room()
             is_taken = delivery.take(taken)
         finally:

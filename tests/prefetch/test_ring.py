@@ -45,6 +45,7 @@ class Bench:
         self.claim = Claim()
 
     def job(self) -> Opening | Part | None:
+        self.delivery.drop_unwanted()
         self.ring.collect()
         return self.schedule.find_job()
 
@@ -72,11 +73,16 @@ class Bench:
         self.delivery.add(slot)
 
     def take(self) -> Batch | None:
+        """Do as next() does."""
         self.delivery.claim(self.claim)
         self.ring.collect()
         self.delivery.make_room()
-        slot = self.delivery.take(Taken())
-        return None if slot is None else hand_over(slot)
+        taken = Taken()
+        if not self.delivery.take(taken):
+            return None
+        batch = hand_over(taken)
+        taken.batch, taken.is_over = None, True
+        return batch
 
 
 def test_only_one_slot_is_opened_at_a_time() -> None:
@@ -322,6 +328,7 @@ def test_a_batch_that_nobody_wants_comes_back_from_wherever_it_is(progress: str)
     elif progress == "filled":
         assert slot.discarded
         bench.schedule.retire(slot)
+    bench.delivery.drop_unwanted()
     bench.ring.collect()
     assert bench.ring.num_in(SlotState.FREE) == 2
     assert not bench.schedule.is_coming(slot.sequence)
@@ -330,11 +337,11 @@ def test_a_batch_that_nobody_wants_comes_back_from_wherever_it_is(progress: str)
 def test_an_ended_claim_stays_ended() -> None:
     bench = Bench()
     bench.delivery.claim(bench.claim)
-    bench.delivery.serving = 10
+    bench.delivery.served = bench.delivery.served._replace(next=10)
     for _ in range(2):
         with pytest.raises(EndOfEpoch):
             bench.delivery.claim(bench.claim)
-    assert bench.delivery.epoch == 1
+    assert bench.delivery.served.epoch == 1
 
 
 def test_a_failed_slot_raises_in_its_turn_and_stops_the_planning() -> None:
