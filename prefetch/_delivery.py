@@ -70,28 +70,16 @@ class Taken:
         fate: The error that is the batch's own, or the feed's; None for any other.
     """
 
-    __slots__ = (
-        "batch",
-        "epoch",
-        "fate",
-        "is_lost",
-        "is_over",
-        "num_ready",
-        "sequence",
-        "size",
-        "slot",
-    )
-
-    def __init__(self) -> None:
-        self.slot: Slot | None = None
-        self.batch: Batch | None = None
-        self.sequence = -1
-        self.epoch = -1
-        self.size = 0
-        self.num_ready = -1
-        self.is_over = False
-        self.is_lost = False
-        self.fate: BaseException | None = None
+    # Of the class until they are set: most calls need no more than half of them.
+    slot: Slot | None = None
+    batch: Batch | None = None
+    sequence = -1
+    epoch = -1
+    size = 0
+    num_ready = -1
+    is_over = False
+    is_lost = False
+    fate: BaseException | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -231,7 +219,10 @@ class Delivery:
                 raise BatchesHeldError(
                     max_batches_held=self._max_batches_held, batches=tuple(sorted(held))
                 )
-        if len(ring.slots) < ring.num_leased + self._prefetch:
+        lacking = ring.num_leased + self._prefetch - len(ring.slots)
+        # What waits in the inbox will be no more of these; where no batch is taken now, and so no
+        # call may come to ask again, it is counted.
+        if lacking > 0 and (lacking > ring.inbox.qsize() or self.served.next not in self._ready):
             for _ in range(ring.num_held + self._prefetch - len(ring.slots)):
                 ring.grow()
 

@@ -278,8 +278,8 @@ class BatchesHeldError(PrefetchError, RuntimeError):
             f"the consumer holds {counted(len(batches), 'batch', 'batches')} and max_batches_held "
             f"is {max_batches_held}; still referenced: {named} (a loop's variable holds the batch "
             f"before the one asked for; in a notebook Out[] holds what cells have shown: `%reset "
-            f"-f out` empties it); drop them or copy what is kept, then call next() again, or raise "
-            f"max_batches_held"
+            f"-f out` empties it); drop them or copy what is kept, then call next() again, or "
+            f"raise max_batches_held"
         )
 
 

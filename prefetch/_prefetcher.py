@@ -357,26 +357,19 @@ class Prefetcher:
         Raises:
             FeedBusyError: This thread has the lock already.
         """
-        self._refuse_nested()
-        try:
-            with self._lock:
-                return step(*arguments)
-        finally:
-            # Where a tracer's exception comes between the block's last step and its end.
-            if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition
-                self._lock.release()
-
-    def _refuse_nested(self) -> None:
-        """Refuse a next() out of a signal handler or a finalizer, in the middle of a change.
-
-        Raises:
-            FeedBusyError: This thread has the lock already.
-        """
-        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
+        lock = self._lock
+        is_mine: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        if is_mine():
             raise FeedBusyError(
                 "next() was called by a signal handler, or by a finalizer, within another call of "
                 "the feed on the same thread; call only close(), stats() and state_dict() there"
             )
+        try:
+            with lock:
+                return step(*arguments)
+        finally:
+            if is_mine():  # a tracer's exception came between the block's last step and its end
+                lock.release()
 
     def _wait_for(self, claim: Claim, taken: Taken) -> None:
         began: float | None = None
