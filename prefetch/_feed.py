@@ -321,6 +321,7 @@ class AsyncFeedIterator:
         self._feed = feed
         self._claim = Claim()
         self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._holder: Taken | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -334,14 +335,18 @@ class AsyncFeedIterator:
             StopAsyncIteration: The epoch is over.
         """
         prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
+        turn = self._turn()
         try:
-            async with self._turn():
+            async with turn:
+                self._holder = taken
                 batch = await prefetcher.take_async(self._claim, taken)
             taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300
         except EndOfEpoch:
             self._feed._note_end()  # noqa: SLF001
             raise StopAsyncIteration from None
         except BaseException as error:
+            if self._holder is taken and turn.locked():
+                turn.release()  # the exception came between the block's last step and its end
             told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
             if prefetcher.closed and isinstance(error, Exception):  # a task that ends cannot wait
                 await prefetcher.join_async()
