@@ -10,7 +10,6 @@ import asyncio
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memory import SyncedMemoryError
 from prefetch._counted import counted
 from prefetch._delivery import Claim, EndOfEpoch, Taken
 from prefetch._errors import FeedClosedError, PrefetchWarning, StaleIteratorError, StateError
@@ -159,11 +158,12 @@ class Feed:
         prefetcher = self._start(state)
         try:
             prefetcher.consumer_stream = _adopted(self._stream, prefetcher)
-        except SyncedMemoryError:
-            prefetcher.close()
+            prefetcher.attach(self, self._prefetcher)
+            self._prefetcher = prefetcher
+        except BaseException:
+            if self._prefetcher is not prefetcher:
+                prefetcher.forgo()
             raise
-        prefetcher.attach(self, self._prefetcher)
-        self._prefetcher = prefetcher
         prefetcher.end_predecessor()
 
     def _told_rightly(

@@ -151,6 +151,11 @@ class Prefetcher:
         self._feed_end = FeedEnd(feed, self._ring.inbox)
         self._predecessor = predecessor
 
+    def forgo(self) -> None:
+        """Close without having worked: the predecessor goes on."""
+        self._predecessor = None
+        self.close()
+
     def end_predecessor(self) -> None:
         """Close what has worked for the feed before; idempotent."""
         predecessor = self._predecessor

@@ -600,6 +600,62 @@ def test_a_fork_while_a_reader_is_at_the_lock_lets_the_child_close(source: Path)
     )
 
 
+def test_a_batch_on_its_way_to_the_device_is_an_error_in_a_forked_child(source: Path) -> None:
+    output = _run(
+        """
+        import warnings
+        from memory import open_device
+        from memory.testing import hold
+        warnings.simplefilter("ignore", DeprecationWarning)
+        device = open_device("simulated", latency_s=2.0)
+        with prefetch.open({"source": SOURCE, "batch_size": 8}, device=device) as feed:
+            batch = next(iter(feed))
+            child = os.fork()
+            if child == 0:
+                try:
+                    batch.data.numpy()
+                except RuntimeError as error:
+                    print("child:", error, flush=True)
+                os._exit(3)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+            batch.data.numpy()
+            del batch
+        device.close()
+        """,
+        source,
+    )
+    assert "in the child" in output
+
+
+async def test_closing_a_loop_with_waiting_tasks_leaves_the_feed_as_it_was(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 8}) as feed:
+        loop = asyncio.new_event_loop()
+        future = feed._prefetcher._news.future(loop)
+        loop.close()
+        feed._prefetcher._news.notify_all()
+        assert not future.done()
+        assert (await _anext(feed)).number == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_in_a_feeds_finalizer_leaves_no_reader(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: prefetch.Feed) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prefetch.Feed, "__del__", interrupted)
+    feed = prefetch.open({"source": source, "batch_size": 8, "threads": 2})
+    next(iter(feed))
+    readers = [thread for thread in threading.enumerate() if "ringfeed" in thread.name]
+    assert readers
+    del feed
+    gc.collect()
+    for reader in readers:
+        reader.join(DEADLINE_S)
+    assert _threads() == []
+
+
 def test_readers_have_ended_before_the_interpreter_does(source: Path) -> None:
     """Daemons are no more waited for by Python, and LMDB's memory goes with it."""
     printed = _run(
@@ -657,6 +713,17 @@ def test_a_closed_feed_still_answers_questions(source: Path, finder: str) -> Non
     next(iter(feed))
     feed.close()
     assert FINDERS[finder](feed) is not None
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_batch_refuses_to_be_copied_and_says_what_to_keep(
+    source: Path, duplicate: Callable[[object], object]
+) -> None:
+    with prefetch.open({"source": source, "batch_size": 8}) as feed:
+        batch = next(iter(feed))
+        with pytest.raises(TypeError, match=r"numpy\(\).copy\(\)"):
+            duplicate(batch)
+        assert batch.label.numpy()[0] == 0
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])

@@ -206,6 +206,26 @@ def test_a_drained_slot_waits_for_every_stream_that_was_handed_it() -> None:
     device.close()
 
 
+def test_a_slot_waits_for_its_own_push_where_no_stream_was_handed_it() -> None:
+    """Of a batch that nobody has taken, the push may be under way when it is dropped."""
+    device = open_device("simulated")
+    bench = Bench(device, num_slots=1)
+    slot = bench.open()
+    bench.shape(slot)
+    with device.make_stream("reader") as stream:
+        with hold(stream):
+            slot.push(stream)
+            slot.give_back()
+            bench.schedule.finish(slot)
+            bench.ring.collect()
+            assert bench.ring.num_in(SlotState.DRAINING) == 1
+            assert bench.ring.num_free == 0
+        stream.synchronize()
+        bench.ring.collect()
+        assert bench.ring.num_in(SlotState.FREE) == 1
+    device.close()
+
+
 def test_a_closed_stream_holds_up_no_slot() -> None:
     device = open_device("simulated")
     bench = Bench(device, num_slots=1)
