@@ -10,6 +10,7 @@ who passes it finds the callback, or the one who adds it finds the event passed.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _logger = logging.getLogger("memory")
+
+_num_forks = 0
+
+
+def _count_fork() -> None:
+    global _num_forks  # noqa: PLW0603 - of the process
+    _num_forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Failure:
@@ -68,9 +79,10 @@ class HostEvent:
         True
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_failure", "_passed")
+    __slots__ = ("__weakref__", "_callbacks", "_failure", "_forks", "_passed")
 
     def __init__(self) -> None:
+        self._forks = _num_forks
         self._callbacks: dict[object, Callable[[], None]] = {}
         self._failure: Failure | None = None
         self._passed = False
@@ -103,7 +115,7 @@ class HostEvent:
         """Block until the event has passed.
 
         Raises:
-            DeviceError: If work before it failed.
+            DeviceError: If work before it failed, or it had not passed before a fork.
         """
         self.wait_for(None)
         if self._failure is not None:
@@ -114,9 +126,19 @@ class HostEvent:
 
         Args:
             timeout_s: Seconds; None for no end.
+
+        Raises:
+            DeviceError: It had not passed when the process was forked: nobody lets it pass here.
         """
         if self._passed:
             return True
+        if self._forks != _num_forks:
+            raise DeviceError(
+                "the host",
+                operation="waiting for an event",
+                reason="it had not passed when the process was forked, and the thread that lets it "
+                "pass is the parent's; open the feed, or the device, in the child",
+            )
         gate = threading.Lock()
         gate.acquire()
         self.notify(gate.release)

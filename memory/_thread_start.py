@@ -62,35 +62,47 @@ class ThreadStart:
             RuntimeError: The system gives no further thread, or one that was never heard of; those
                 before it run.
         """
-        self.begin()
-        self.settle()
-        self.check()
+        error = self.begin()
+        if error is None:
+            self.settle()
+            error = self.take_error()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
 
-    def begin(self, when_over: Callable[[], object] | None = None) -> None:
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a thread that starts them, or has."""
+        return bool(self._made)
+
+    def begin(self, when_over: Callable[[], object] | None = None) -> BaseException | None:
         """Start the threads without waiting until they have been; once, instead of ``run``.
 
         Args:
-            when_over: Called on another thread when it is certain, if it ever is; ``check`` then
-                says whether they run. Who does not wait for it has to ``give_up`` after `LIMIT_S`.
+            when_over: Called on another thread when it is certain, if it ever is; ``take_error``
+                then says whether they run. Who does not wait for it has to ``give_up`` after
+                `LIMIT_S`.
 
-        Raises:
-            RuntimeError: The system gives no further thread at all.
+        Returns:
+            A RuntimeError if the system gives no further thread at all.
         """
         self._when_over = when_over
-        # Called and noted in one call of C, so that an interrupted run() knows what it has made.
-        self._made.extend(map(_thread.start_new_thread, (self._start_all,), ((),)))
+        try:
+            # Called and noted in one call of C: an interrupted run() knows what it has made.
+            self._made.extend(map(_thread.start_new_thread, (self._start_all,), ((),)))
+        except RuntimeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is not None:
+                raise  # not the system's: out of a signal handler
+            return error.with_traceback(None)
+        return None
 
-    def check(self) -> None:
-        """Raise what ``run`` raises, once; never waits.
-
-        Raises:
-            RuntimeError: As for ``run``.
-        """
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None  # its traceback refers to this frame
+    def take_error(self) -> BaseException | None:
+        """Return what ``run`` raises, once; never waits."""
+        error, self._error = self._error, None
+        return error
 
     def settle(self) -> None:
         """Wait until it is certain which of the threads run, also after an interrupted ``run``.

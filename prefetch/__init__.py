@@ -36,6 +36,7 @@ from prefetch._errors import DatabaseNotFoundError as DatabaseNotFoundError
 from prefetch._errors import DatabaseTruncatedError as DatabaseTruncatedError
 from prefetch._errors import EmptyDatabaseError as EmptyDatabaseError
 from prefetch._errors import EpochsExhaustedError as EpochsExhaustedError
+from prefetch._errors import FeedBusyError as FeedBusyError
 from prefetch._errors import FeedClosedError as FeedClosedError
 from prefetch._errors import LabelsNotProducedError as LabelsNotProducedError
 from prefetch._errors import OutOfMemoryError as OutOfMemoryError
@@ -78,6 +79,7 @@ __all__ = [
     "EmptyDatabaseError",
     "EpochsExhaustedError",
     "Feed",
+    "FeedBusyError",
     "FeedClosedError",
     "FeedConfig",
     "FeedIterator",

@@ -39,7 +39,7 @@ class BadRecord:
 class BadRecords:
     """What is done about bad records, and the count of the different ones that batches met.
 
-    `count` is guarded by the prefetcher's lock; the rest never changes.
+    `count` is guarded by the prefetcher's lock, asking is not; the rest never changes.
 
     Args:
         skip: Whether bad records are replaced; otherwise the first is an error.
@@ -97,16 +97,27 @@ class BadRecords:
         Raises:
             TooManyBadRecordsError: One of them was one too many.
         """
-        news = []
+        records: set[int] = set()
+        kinds: set[str] = set()
+        news: list[BadRecord] = []
+        too_many: TooManyBadRecordsError | None = None
         for bad in found:
-            self._records.add(bad.record)
-            if len(self._records) > self.max_bad_records:
-                raise TooManyBadRecordsError(
-                    num_bad=len(self._records), max_bad_records=self.max_bad_records, last=bad.error
+            if bad.record not in self._records:
+                records.add(bad.record)
+            num_bad = len(self._records) + len(records)
+            if num_bad > self.max_bad_records:
+                too_many = TooManyBadRecordsError(
+                    num_bad=num_bad, max_bad_records=self.max_bad_records, last=bad.error
                 )
-            if bad.kind not in self._kinds:
-                self._kinds.add(bad.kind)
+                break
+            if bad.kind not in self._kinds and bad.kind not in kinds:
+                kinds.add(bad.kind)
                 news.append(bad)
+        # At the end, in calls of C: where a signal handler raises, the batch comes again.
+        self._records.update(records)
+        self._kinds.update(kinds)
+        if too_many is not None:
+            raise too_many
         return news
 
 

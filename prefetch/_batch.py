@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -54,8 +54,9 @@ class Batch:
     """One batch of examples.
 
     Its memory stays the consumer's until the batch and every array, slice, tensor, DLPack capsule
-    and Blob made from it are gone; only then is it filled again. So ``list(feed)`` is right, and
-    nothing is ever overwritten under anybody's hands. Not thread-safe.
+    and Blob made from it are gone; only then is it filled again: nothing is ever overwritten under
+    anybody's hands. So ``list(feed)`` is right for an epoch of up to ``max_batches_held`` batches,
+    16 unless configured; beyond it next() raises BatchesHeldError. Not thread-safe.
 
     Attributes:
         epoch: Epoch of its first record, counted from 0.
@@ -182,6 +183,17 @@ class Batch:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled: its memory belongs to the feed's ring.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a batch is memory of its feed's ring, which cannot be copied or pickled; copy what is "
+            "kept, batch.data.numpy().copy() and batch.label.numpy().copy(), and pickle that"
+        )
 
     def __repr__(self) -> str:
         what = "released" if self._data is None else f"data={self._data.shape}"

@@ -25,6 +25,7 @@
       LabelsNotProducedError (AttributeError)    labels are off, or the layer has one top
       StaleIteratorError (RuntimeError)          a newer iterator of the feed has taken over
       EpochsExhaustedError (RuntimeError)        every configured epoch has been served
+      FeedBusyError (RuntimeError)               next() inside another call of the same thread
       FeedClosedError (RuntimeError)             the feed is closed
     PrefetchWarning (UserWarning)                it works, but hardly as meant
 
@@ -313,8 +314,9 @@ class BatchesHeldError(PrefetchError, RuntimeError):
         super().__init__(
             f"the consumer holds {counted(len(batches), 'batch', 'batches')} and max_batches_held "
             f"is {max_batches_held}; still referenced: {named} (a loop's variable holds the batch "
-            f"before the one asked for); drop them or copy what is kept, then call next() again, "
-            f"or raise max_batches_held"
+            f"before the one asked for; in a notebook Out[] holds what cells have shown: `%reset "
+            f"-f out` empties it); drop them or copy what is kept, then call next() again, or "
+            f"raise max_batches_held"
         )
 
 
@@ -430,6 +432,14 @@ class EpochsExhaustedError(PrefetchError, RuntimeError):
             f"all epochs that the configuration asks for have been served (epochs: {epochs}); "
             f"raise epochs, or leave it out for as many as the loop asks for"
         )
+
+
+class FeedBusyError(PrefetchError, RuntimeError):
+    """Raised by next() in a signal handler or a finalizer that interrupts another call; harmless.
+
+    It would have to wait for what its own thread is in the middle of. `Feed.close`, `Feed.stats`
+    and `Feed.state_dict` may be called there.
+    """
 
 
 class FeedClosedError(PrefetchError, RuntimeError):

@@ -10,17 +10,10 @@ import asyncio
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memory import SyncedMemoryError
 from prefetch._counted import counted
-from prefetch._delivery import Claim, EndOfEpoch
-from prefetch._errors import (
-    BatchesHeldError,
-    EpochsExhaustedError,
-    FeedClosedError,
-    PrefetchWarning,
-    StaleIteratorError,
-    StateError,
-)
+from prefetch._delivery import Claim, EndOfEpoch, Taken
+from prefetch._errors import FeedClosedError, PrefetchWarning, StaleIteratorError, StateError
+from prefetch._nested import is_nested, mark_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,8 +26,7 @@ if TYPE_CHECKING:
     from prefetch._prefetcher import Prefetcher
     from prefetch._stats import FeedStats
 
-# After these the feed is as it was; after any other error of a batch it is closed.
-_HARMLESS = (BatchesHeldError, EpochsExhaustedError, StaleIteratorError)
+mark_entry(__file__)
 
 
 class Feed:
@@ -45,7 +37,8 @@ class Feed:
     ``last_batch: wrap`` it is one endless stream, and a new ``for`` goes on with the next batch.
     It serves one iterator at a time: a newer one ends an older one. The threads start with the
     first batch that is asked for. Safe to use, and to close, from any thread of the process that
-    opened it.
+    opened it; a signal handler may save its state and close it, whatever it interrupts. What a
+    handler raises comes out of next() and leaves the feed open: the next next() serves the batch.
 
     Args:
         config: The resolved configuration.
@@ -67,9 +60,10 @@ class Feed:
     ) -> None:
         self.config = config
         self._start = start
-        self._prefetcher = start(None)
         self._stream: object = None
         self._warned_empty = False
+        self._prefetcher = start(None)
+        self._prefetcher.attach(self)
 
     def __iter__(self) -> FeedIterator:
         """Return an iterator over an epoch; nothing happens until its first next()."""
@@ -136,7 +130,8 @@ class Feed:
         It says what has been *taken* from the feed, not what was read ahead. A feed that loads it
         goes on with exactly the remaining samples, crops and mirrors included, also in another
         process and with other threads, prefetch, device, batch_size and (except under ``rng:
-        caffe``) world_size. Works on a closed feed too.
+        caffe``) world_size. Works on a closed feed too. Waits for nothing, so that a signal handler
+        may call it: within next() it says the place before the batch that is on its way.
         """
         prefetcher = self._prefetcher
         return prefetcher.assembly.identity.state(prefetcher.position())
@@ -163,23 +158,38 @@ class Feed:
         prefetcher = self._start(state)
         try:
             prefetcher.consumer_stream = _adopted(self._stream, prefetcher)
-        except SyncedMemoryError:
-            prefetcher.close()
+            prefetcher.attach(self, self._prefetcher)
+            self._prefetcher = prefetcher
+        except BaseException:
+            if self._prefetcher is not prefetcher:
+                prefetcher.forgo()
             raise
-        old, self._prefetcher = self._prefetcher, prefetcher
-        old.close()
+        prefetcher.end_predecessor()
 
-    def _told_rightly(self, error: Exception, prefetcher: Prefetcher) -> Exception:
-        """Return what an iterator is told: where its readers were stopped, the feed may go on."""
+    def _told_rightly(
+        self, error: BaseException, prefetcher: Prefetcher, taken: Taken
+    ) -> BaseException:
+        """See to an exception out of next(), and return what its caller is told.
+
+        Of what a batch has come to, the feed is closed; not of anything else, such as what a signal
+        handler raises: then the next call serves the batch.
+        """
+        prefetcher.lose(taken)
+        if error is taken.fate:
+            prefetcher.request_stop(f" since next() raised {type(error).__name__}")
         if not isinstance(error, FeedClosedError) or self._prefetcher is prefetcher:
             return error
+        # Its readers were stopped, but the feed goes on.
         return StaleIteratorError(
             "load_state_dict() has moved this feed to another place while the iterator waited; "
             "a new for-loop goes on from there"
         )
 
     def stats(self) -> FeedStats:
-        """Return a snapshot of what the feed has counted; works on a closed feed too."""
+        """Return a snapshot of what the feed has counted; works on a closed feed too.
+
+        Waits for nothing, so that a signal handler may call it.
+        """
         return self._prefetcher.stats()
 
     def close(self) -> None:
@@ -189,8 +199,11 @@ class Feed:
         ones; interrupts every other wait, here and in next(). Batches that the consumer holds stay
         valid. What has failed behind the last batch taken, such as the device as it came back, no
         next() can raise: it is logged.
+
+        In a signal handler or a finalizer that interrupts another call of the feed on the same
+        thread it only tells the threads to stop: that call joins them, or the end of the process.
         """
-        self._prefetcher.close()
+        self._prefetcher.close(wait=not is_nested())
 
     def __enter__(self) -> Self:
         return self
@@ -201,7 +214,7 @@ class Feed:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._prefetcher.close(wait=not is_nested())
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled: threads and an open database cannot be.
@@ -239,24 +252,22 @@ class Feed:
 
     def __del__(self) -> None:
         prefetcher = getattr(self, "_prefetcher", None)
-        if prefetcher is None or prefetcher.closed:
+        if prefetcher is None:
             return
-        prefetcher.abandon()
-        warnings.warn(
-            "a feed was collected while it was open; close() it, or use it in a with statement",
-            ResourceWarning,
-            source=self,
-            stacklevel=2,
-        )
+        was_closed = prefetcher.closed
+        prefetcher.abandon(wait=not is_nested())
+        if not was_closed:
+            warnings.warn(
+                "a feed was collected while it was open; close() it, or use it in a with statement",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
 
 def _adopted(stream: object, prefetcher: Prefetcher) -> Stream | None:
     """Return a consumer's stream as one of the prefetcher's device; None stays None."""
     return None if stream is None else prefetcher.assembly.device.stream_from(stream)
-
-
-def _after(error: Exception) -> str:
-    return f" since next() raised {type(error).__name__}"
 
 
 class FeedIterator:
@@ -278,20 +289,23 @@ class FeedIterator:
             EpochsExhaustedError: Every configured epoch has been served.
             BatchesHeldError: The consumer holds as many batches as it may; try again after letting
                 one go.
+            FeedBusyError: A signal handler or a finalizer calls it in the middle of another call.
             FeedClosedError: The feed is closed.
             PrefetchError: What went wrong in this batch; the feed is closed then.
         """
-        prefetcher = self._feed._prefetcher  # noqa: SLF001 - the feed's own iterator
+        prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
         try:
-            return prefetcher.take(self._claim)
+            batch = prefetcher.take(self._claim, taken)
+            # On one line, without a call: what interrupts it, comes before the batch is served, or
+            # when the loop has it.
+            taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300
         except EndOfEpoch:
             self._feed._note_end()  # noqa: SLF001
             raise StopIteration from None
-        except Exception as error:
-            told = self._feed._told_rightly(error, prefetcher)  # noqa: SLF001
-            if not isinstance(told, _HARMLESS):
-                prefetcher.request_stop(_after(told))
-                prefetcher.close()
+        except BaseException as error:
+            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
+            if prefetcher.closed:
+                prefetcher.close(wait=not is_nested())
             if told is error:
                 raise
             raise told from None
@@ -307,6 +321,7 @@ class AsyncFeedIterator:
         self._feed = feed
         self._claim = Claim()
         self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._holder: Taken | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -319,17 +334,21 @@ class AsyncFeedIterator:
         Raises:
             StopAsyncIteration: The epoch is over.
         """
-        prefetcher = self._feed._prefetcher  # noqa: SLF001 - the feed's own iterator
+        prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
+        turn = self._turn()
         try:
-            async with self._turn():
-                return await prefetcher.take_async(self._claim)
+            async with turn:
+                self._holder = taken
+                batch = await prefetcher.take_async(self._claim, taken)
+            taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300
         except EndOfEpoch:
             self._feed._note_end()  # noqa: SLF001
             raise StopAsyncIteration from None
-        except Exception as error:
-            told = self._feed._told_rightly(error, prefetcher)  # noqa: SLF001
-            if not isinstance(told, _HARMLESS):
-                prefetcher.request_stop(_after(told))
+        except BaseException as error:
+            if self._holder is taken and turn.locked():
+                turn.release()  # the exception came between the block's last step and its end
+            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
+            if prefetcher.closed and isinstance(error, Exception):  # a task that ends cannot wait
                 await prefetcher.join_async()
             if told is error:
                 raise

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memory import DeviceBuffer, HostBuffer, Stream
+    from prefetch._feed import Feed
     from prefetch._slot import Slot
 
 
@@ -68,6 +69,26 @@ class LeaseEnd(weakref.ref[Lease]):
         return end
 
     def __init__(self, lease: Lease, returns: SimpleQueue[Any], slot: Slot) -> None:
+        """Take what ``__new__`` has seen to."""
+
+
+class FeedEnd(weakref.ref["Feed"]):
+    """What arrives on the queue of returns when a feed is gone, so that its readers end.
+
+    Its ``__del__`` asks them to, but that is Python code: Ctrl-C may come at its entry.
+
+    Args:
+        feed: The feed.
+        returns: The queue.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, feed: Feed, returns: SimpleQueue[Any]) -> Self:
+        """Make the reference."""
+        return super().__new__(cls, feed, returns.put)
+
+    def __init__(self, feed: Feed, returns: SimpleQueue[Any]) -> None:
         """Take what ``__new__`` has seen to."""
 
 

@@ -20,6 +20,7 @@ from prefetch._errors import ConfigError, ConfigFault, SourceError, StateError
 from prefetch._feed import Feed
 from prefetch._first_record import find_first_record
 from prefetch._mean import load_mean
+from prefetch._nested import mark_entry
 from prefetch._order import Order
 from prefetch._prefetcher import Prefetcher
 from prefetch._process_limits import MemoryLimit, memory_limit, num_cores
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from prefetch._config import FeedConfig, TransformConfig
     from prefetch._device_transform import DeviceTransform
     from prefetch._first_record import FirstRecord, RecordKind
+
+mark_entry(__file__)
 
 logger = logging.getLogger("prefetch")
 

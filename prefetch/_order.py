@@ -258,12 +258,15 @@ class Order:
         """Return the `first_epoch` and `first_served` of an order that goes on with `sequence`.
 
         After an epoch's last batch that is (epoch + 1, 0), and at `num_batches` and after it
-        (epochs, 0); an order without any batch stays where it is.
+        (epochs, 0); an order stays where it is before its first batch, also where the rest of its
+        first epoch has none.
 
         Raises:
             ValueError: `sequence` is negative.
         """
         _check_range("sequence", sequence, least=0)
+        if sequence == 0:
+            return self.first_epoch, self.first_served
         end = self.num_batches
         if end == 0:
             return self.first_epoch, self.first_served

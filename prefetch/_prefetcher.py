@@ -9,13 +9,20 @@ every wait short of a hang:
   itself idle under the lock, after it has seen that there is no work, so that a wake-up put from
   then on finds it. A wake-up too many costs one look around.
 * The consumer waits at a gate of its own, without the lock, or on a future of its event loop. Both
-  are told under the lock, after what they wait for has become true.
+  are told after what they wait for has become true; see `News`.
 * Stopping sets a flag and puts one wake-up a reader. It takes no lock, so that a finalizer can do
   it. The last reader to leave gives back what all of them shared.
+* A signal handler or a finalizer may come to a thread that holds the lock. What they may call -
+  position(), stats(), closing without waiting - takes none: it reads what is replaced as a whole.
+  The lock knows its thread, so that a next() there is refused.
+* An exception out of a signal handler may interrupt the consumer anywhere. What it changes is
+  changed in one assignment, and what takes several steps is done by readers, which signals never
+  reach.
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import atexit
 import gc
@@ -25,13 +32,17 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory import _thread_start
+from memory import SyncedMemoryError, _thread_start
 from memory._thread_start import ThreadStart
 from prefetch._delivery import Claim, Delivery, Taken, hand_over
-from prefetch._errors import BatchesHeldError, FeedClosedError, ThreadStartError
+from prefetch._errors import BatchesHeldError, FeedBusyError, FeedClosedError, ThreadStartError
+from prefetch._lease import FeedEnd
+from prefetch._nested import mark_entry
 from prefetch._news import News
 from prefetch._reader import Reader
 from prefetch._ring import Ring
@@ -47,8 +58,13 @@ if TYPE_CHECKING:
     from memory import Stream
     from prefetch._assembly import Assembly
     from prefetch._batch import Batch
+    from prefetch._feed import Feed
     from prefetch._source import Walker
 
+
+mark_entry(__file__)
+
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger("prefetch")
 
@@ -77,9 +93,8 @@ class Prefetcher:
         self.consumer_stream: Stream | None = None
         self._clock = clock
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._news = News()
-        self._async_waiters: set[asyncio.Future[None]] = set()
         self._ring = Ring(
             assembly.device, assembly.prefetch + 1, transform=assembly.device_transform
         )
@@ -111,7 +126,10 @@ class Prefetcher:
         self._indexed_from_epoch = assembly.order.first_epoch + int(walks)
         self._readers: list[Reader] = []
         self._reader_start = ThreadStart(())
+        self._has_started = False
         self._num_running = 0
+        self._feed_end: FeedEnd | None = None
+        self._predecessor: Prefetcher | None = None
         self._stopping = False
         self._why_closed = ""
         self._cleaned_up = False
@@ -122,6 +140,28 @@ class Prefetcher:
         self._wait_s = 0.0
         self._busy_s = 0.0
         _live.add(self)
+
+    def attach(self, feed: Feed, predecessor: Prefetcher | None = None) -> None:
+        """Stop when a feed is collected.
+
+        Args:
+            feed: The feed.
+            predecessor: What has worked for it up to now, to be closed with the first batch.
+        """
+        self._feed_end = FeedEnd(feed, self._ring.inbox)
+        self._predecessor = predecessor
+
+    def forgo(self) -> None:
+        """Close without having worked: the predecessor goes on."""
+        self._predecessor = None
+        self.close()
+
+    def end_predecessor(self) -> None:
+        """Close what has worked for the feed before; idempotent."""
+        predecessor = self._predecessor
+        if predecessor is not None:
+            predecessor.close()
+            self._predecessor = None
 
     # What readers call -------------------------------------------------------------------------
 
@@ -139,6 +179,7 @@ class Prefetcher:
             with self._lock:
                 self._busy_s += busy_s
                 busy_s = 0.0
+                self._delivery.drop_unwanted()
                 self._collect()
                 if self._stopping:
                     return None
@@ -149,7 +190,7 @@ class Prefetcher:
                 else:
                     self._schedule.num_idle += 1
                     if self._failure is not None:
-                        self._notify()  # perhaps nobody is left who works at anything
+                        self._news.notify_all()  # perhaps nobody is left who works at anything
             if job is not None:
                 for slot in unneeded:
                     slot.close()
@@ -243,7 +284,7 @@ class Prefetcher:
         if self._failure is None:
             self._failure = error
             self._schedule.over = True
-            self._notify()
+            self._news.notify_all()
 
     def reader_began(self) -> bool:
         """Count a reader in; return whether it is to work at all.
@@ -261,7 +302,7 @@ class Prefetcher:
         """Count a reader out; the last one gives back what all shared."""
         with self._lock:
             self._num_running -= 1
-            self._notify()
+            self._news.notify_all()
         if self._stopping:
             self._clean_up()
 
@@ -272,113 +313,134 @@ class Prefetcher:
         self._schedule.finish(slot)
         self._delivery.add(slot)
         if slot.sequence == self._delivery.serving:
-            self._notify()
+            self._news.notify_all()
 
     # What the consumer calls -------------------------------------------------------------------
 
-    def take(self, claim: Claim) -> Batch:
+    def take(self, claim: Claim, taken: Taken) -> Batch:
         """Return the claim's next batch; blocks until it is ready.
+
+        Args:
+            claim: The iterator's.
+            taken: The call's. The batch counts as served once that is over.
 
         Raises:
             EndOfEpoch: The epoch is over.
             StaleIteratorError: Another claim has taken over.
             EpochsExhaustedError: A new claim, and every configured epoch has been served.
             BatchesHeldError: The consumer holds as many batches as it may.
+            FeedBusyError: This thread is in the middle of another call of the feed.
             FeedClosedError: The feed is closed.
-            Exception: What went wrong in the claim's next batch, as it happened.
+            Exception: What went wrong in the claim's next batch, as it happened; ``taken.fate``.
         """
-        self._start()
-        taken = Taken()
+        self._start(taken)
         try:
-            try:
-                slot = self._wait_for(claim, taken)
-            except BatchesHeldError:
-                gc.collect()  # a reference cycle may be all that holds them
-                slot = self._wait_for(claim, taken)
-            return hand_over(slot, self.consumer_stream)
-        except BaseException:
-            self._put_back(taken)
+            self._wait_for(claim, taken)
+        except BatchesHeldError:
+            gc.collect()  # a reference cycle may be all that holds them
+            self._wait_for(claim, taken)
+        return self._hand_over(taken)
+
+    def lose(self, taken: Taken) -> None:
+        """Have a batch served again that the loop was not given, of whatever exception."""
+        taken.is_lost = True
+        if self._cleaned_up and taken.slot is not None:
+            taken.batch = None
+            taken.slot.forget()
+
+    def _hand_over(self, taken: Taken) -> Batch:
+        try:
+            return hand_over(taken, self.consumer_stream)
+        except SyncedMemoryError:
+            if self._stopping:  # by another thread, meanwhile, and the device with it
+                raise self.closed_error("open another one") from None
             raise
 
-    def _put_back(self, taken: Taken) -> None:
-        """Serve a batch again that the consumer was not given: of an error, or of Ctrl-C."""
-        slot = taken.slot
-        if slot is None or slot.planned is None:
-            return  # nothing was taken, or Ctrl-C came when the batch was made already
-        with self._lock:
-            self._delivery.put_back(slot)
+    def _locked(self, step: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Do something with the lock, on a thread that signals interrupt.
 
-    def _wait_for(self, claim: Claim, taken: Taken) -> Slot:
+        Raises:
+            FeedBusyError: This thread has the lock already.
+        """
+        lock = self._lock
+        is_mine: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        if is_mine():
+            raise FeedBusyError(
+                "next() was called by a signal handler, or by a finalizer, within another call of "
+                "the feed on the same thread; call only close(), stats() and state_dict() there"
+            )
+        try:
+            with lock:
+                return step(*arguments)
+        finally:
+            if is_mine():  # a tracer's exception came between the block's last step and its end
+                lock.release()
+
+    def _wait_for(self, claim: Claim, taken: Taken) -> None:
         began: float | None = None
         try:
-            while True:
-                with self._lock:
-                    slot = self._poll(claim, taken)
-                    if slot is not None:
-                        return slot
-                    gate = self._news.gate()
+            while (gate := self._locked(self._poll_or, self._news.gate, claim, taken)) is not None:
                 if began is None:
+                    self._refuse_reader()
                     began = self._clock()
-                self._wait_and_tell(gate)
+                # The flag is set without the lock: it may be since the poll, and the gates opened.
+                if not self._stopping and not self._news.wait(gate, self._patience_s):
+                    self._tell_of_stall()
         finally:
             if began is not None:
-                with self._lock:
-                    self._waits += 1
-                    self._wait_s += self._clock() - began
+                self._locked(self._count_wait, self._clock() - began)
 
-    async def take_async(self, claim: Claim) -> Batch:
+    def _refuse_reader(self) -> None:
+        """Refuse that a reader, in a finalizer, waits for what it is to read itself.
+
+        Raises:
+            FeedBusyError: This is one of the feed's readers.
+        """
+        if threading.current_thread() in self._readers:
+            raise FeedBusyError(
+                "next() was called by a finalizer on a thread that reads for the feed, and would "
+                "wait for itself"
+            )
+
+    def _count_wait(self, waited_s: float) -> None:
+        self._waits, self._wait_s = self._waits + 1, self._wait_s + waited_s
+
+    async def take_async(self, claim: Claim, taken: Taken) -> Batch:
         """Return the claim's next batch without blocking the event loop; raises as `take`.
 
         A wait that is cancelled takes no batch.
         """
-        self._start(asyncio.get_running_loop())
-        taken = Taken()
+        self._start(taken, asyncio.get_running_loop())
         try:
-            try:
-                slot = await self._wait_for_async(claim, taken)
-            except BatchesHeldError:
-                gc.collect()
-                slot = await self._wait_for_async(claim, taken)
-            return hand_over(slot, self.consumer_stream)
-        except BaseException:
-            self._put_back(taken)
-            raise
+            await self._wait_for_async(claim, taken)
+        except BatchesHeldError:
+            gc.collect()
+            await self._wait_for_async(claim, taken)
+        return self._hand_over(taken)
 
-    async def _wait_for_async(self, claim: Claim, taken: Taken) -> Slot:
+    async def _wait_for_async(self, claim: Claim, taken: Taken) -> None:
+        future = partial(self._news.future, asyncio.get_running_loop())
         began: float | None = None
-        while True:
-            with self._lock:
-                slot = self._poll(claim, taken)
-                if slot is not None:
-                    if began is not None:
-                        self._waits += 1
-                        self._wait_s += self._clock() - began
-                    return slot
-                waiter = self._wait_for_news()
-            if began is None:
-                began = self._clock()
-            await self._until_or_tell(waiter)
-
-    def _wait_for_news(self) -> asyncio.Future[None]:
-        """Return a future that the next `_notify` resolves; with the lock."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._async_waiters.add(waiter)
-        return waiter
+        try:
+            while (waiter := self._locked(self._poll_or, future, claim, taken)) is not None:
+                if began is None:
+                    began = self._clock()
+                if self._stopping:
+                    self._news.discard(waiter)
+                else:
+                    await self._until_or_tell(waiter)
+        finally:
+            if began is not None:
+                self._locked(self._count_wait, self._clock() - began)
 
     async def _until(self, waiter: asyncio.Future[None]) -> None:
         try:
             await waiter
         finally:
-            with self._lock:
-                self._async_waiters.discard(waiter)
-
-    def _wait_and_tell(self, gate: threading.Lock) -> None:
-        """Wait for news; log, once, what everybody is doing if there is none for too long."""
-        if not self._news.wait(gate, self._patience_s):
-            self._tell_of_stall()
+            self._news.discard(waiter)
 
     async def _until_or_tell(self, waiter: asyncio.Future[None]) -> None:
-        """Do so on an event loop."""
+        """Wait for news; log, once, what everybody is doing if there is none for too long."""
         patience_s = self._patience_s
         if patience_s is None:
             await self._until(waiter)
@@ -395,37 +457,44 @@ class Prefetcher:
         return None if self._told_of_stall else self.assembly.stall_warning_s
 
     def _tell_of_stall(self) -> None:
-        with self._lock:
-            if self._told_of_stall:
-                return
-            self._told_of_stall = True
-            report = self._stall_report()
-        logger.warning("%s", report)  # without the lock: a handler may do anything
+        if self._told_of_stall:
+            return
+        self._told_of_stall = True
+        logger.warning("%s", self._stall_report())
 
     def _stall_report(self) -> str:
-        """Say what every reader and slot is doing; with the lock."""
+        """Say what every reader and slot is doing."""
         waited_s, number = self.assembly.stall_warning_s, self._delivery.serving
         lines = [f"next() has waited {waited_s} s for batch {number} of the feed:"]
         lines += [f"{reader.name}: {reader.doing}" for reader in self._readers]
         lines += [repr(slot) for slot in self._ring.slots]
         return "\n  ".join(lines)
 
-    def _poll(self, claim: Claim, taken: Taken) -> Slot | None:
-        """Take the claim's next slot, None if it is not ready; with the lock, never waits."""
+    def _poll_or(self, wait: Callable[[], _Result], claim: Claim, taken: Taken) -> _Result | None:
+        """Take the claim's next slot and return None, or return what to wait at; with the lock."""
+        return None if self._poll(claim, taken) else wait()
+
+    def _poll(self, claim: Claim, taken: Taken) -> bool:
+        """Take the claim's next slot; return False if it is not ready; with the lock, never waits.
+
+        What it calls may be interrupted anywhere, and is then called again.
+        """
+        delivery, schedule = self._delivery, self._schedule
         if self._stopping and not claim.ended:
             raise self.closed_error("open another one")
-        self._delivery.claim(claim)
-        self._collect()
+        if taken.num_ready < 0:
+            taken.num_ready = delivery.num_ready
         try:
-            self._delivery.make_room()
-            slot = self._delivery.take(taken)
+            delivery.claim(claim)
+            delivery.make_room()
+            is_taken = delivery.take(taken)
         finally:
-            # For the slots just collected, also if there is no room; and one batch fewer is ahead.
-            self._schedule.wake_idle()
-        if slot is None and self._failure is not None and not self._is_coming():
+            schedule.wake_idle()  # one batch fewer is ahead, or wanted, or a slot more is there
+        if not is_taken and self._failure is not None and not self._is_coming():
             self._told_of_failure = True
-            raise self._failure
-        return slot
+            taken.fate = self._failure
+            raise taken.fate
+        return is_taken
 
     def _is_coming(self) -> bool:
         """Return whether the batch served next will ever be ready: a reader may have died at it."""
@@ -443,79 +512,84 @@ class Prefetcher:
         self._ring.collect()
         if self._ring.failure is not None:
             self._fail(self._ring.failure)
-        if self._stopping:
+        if self._ring.is_abandoned:
+            self.request_stop()
+        elif self._stopping:
             self._wake_all()
 
     def _wake_all(self) -> None:
         for _ in range(self.assembly.num_threads):
             self._ring.inbox.put(None)
 
-    def _notify(self) -> None:
-        """Wake every consumer that waits; with the lock."""
-        self._news.notify_all()
-        for waiter in self._async_waiters:
-            _resolve_soon(waiter)
-
     def position(self) -> Position:
         """Return where a feed would go on that was opened anew: what the consumer has taken."""
-        with self._lock:
-            serving = self._delivery.serving
-        order = self.assembly.order
-        epoch, served = order.resume_point(serving)
-        return Position(epoch, served, order.seed, self._rng.before(serving))
+        served, order = self._delivery.served, self.assembly.order
+        place = served.place
+        epoch, num_served = order.resume_point(place)
+        return Position(epoch, num_served, order.seed, self._rng.before(place))
 
     @property
     def epoch(self) -> int:
         """Epoch of the batch served last; after the end of an epoch, the next one."""
-        return self._delivery.epoch
+        return self._delivery.served.epoch
 
     # Its life ----------------------------------------------------------------------------------
 
-    def _start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def _start(self, taken: Taken, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Start the readers at the first call; with an event loop without waiting until they run.
 
-        What comes of it shows then where a batch is waited for.
+        What comes of it shows then where a batch is waited for. What an exception interrupts, the
+        next call goes on with.
         """
         if self._pid != os.getpid():
             raise FeedClosedError(
                 f"the feed was opened in process {self._pid} and this is process {os.getpid()}: "
                 f"threads do not survive a fork; open the feed in the child"
             )
-        if self._readers:
+        if self._has_started or self._stopping:
             return
-        try:
-            with self._lock:
-                if self._readers or self._stopping:
-                    return
-                self._readers = [
-                    Reader(self, number, clock=self._clock)
-                    for number in range(self.assembly.num_threads)
-                ]
-                self._reader_start = ThreadStart(self._readers)
-            if loop is None:
-                self._reader_start.run()
-            else:
-                self._start_on(loop)
-        except BaseException as error:
-            self.request_stop(f" since {type(error).__name__} came while its readers started")
-            self.close()
-            number, threads = self._reader_start.num_started, self.assembly.num_threads
-            if isinstance(error, RuntimeError) and number < threads:
-                raise ThreadStartError(str(error), number=number, threads=threads) from error
-            raise
-
-    def _start_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the readers; a failure is noted from whatever thread finds it out."""
+        self.end_predecessor()
+        error = self._locked(self._begin_readers, loop)
         start = self._reader_start
+        if error is None and loop is None:
+            start.settle()
+            error = start.take_error()
+        if error is not None:
+            taken.fate = failure = self._start_failure(error)
+            self.request_stop(f" since {type(failure).__name__} came while its readers started")
+            raise failure
+        self._has_started = True
+
+    def _start_failure(self, error: BaseException) -> BaseException:
+        number, threads = self._reader_start.num_started, self.assembly.num_threads
+        if not isinstance(error, RuntimeError) or number >= threads:
+            return error
+        failure = ThreadStartError(str(error), number=number, threads=threads)
+        failure.__cause__ = error
+        return failure
+
+    def _begin_readers(self, loop: asyncio.AbstractEventLoop | None) -> BaseException | None:
+        """Have the readers started on another thread; return why there is no further thread.
+
+        With an event loop a failure is noted from whatever thread finds it out.
+        """
+        if not self._readers:
+            readers = [
+                Reader(self, number, clock=self._clock)
+                for number in range(self.assembly.num_threads)
+            ]
+            after = (readers, ThreadStart(readers))
+            self._readers, self._reader_start = after
+        start = self._reader_start
+        if start.has_begun or self._stopping:
+            return None
+        if loop is None:
+            return start.begin()
 
         def check() -> None:
-            try:
-                start.check()
-            except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
-                number, threads = start.num_started, self.assembly.num_threads
-                failure = ThreadStartError(str(error), number=number, threads=threads)
-                failure.__cause__ = error
-                self.reader_failed(failure)
+            error = start.take_error()
+            if error is not None:
+                self.reader_failed(self._start_failure(error))
 
         def over() -> None:
             check()
@@ -527,11 +601,10 @@ class Prefetcher:
             check()
 
         timer = loop.call_later(_thread_start.LIMIT_S, give_up)
-        try:
-            start.begin(over)
-        except BaseException:
+        error = start.begin(over)
+        if error is not None:
             timer.cancel()
-            raise
+        return error
 
     def request_stop(self, why: str = "") -> None:
         """Make every reader end, without waiting for it and without a lock; idempotent.
@@ -546,27 +619,41 @@ class Prefetcher:
         self._stopping = True
         self._wake_all()
 
-    def abandon(self) -> None:
+    def abandon(self, *, wait: bool) -> None:
         """Stop as `request_stop` does, for a finalizer of the only one who could still ask.
 
-        Where no reader runs that could do it later, what they would share is given back here:
-        nobody else can hold the lock then.
-        """
-        self.request_stop()
-        if not self._num_running:
-            self._clean_up()
+        Where no reader runs that could do it later, what they would share is given back here.
 
-    def close(self) -> None:
+        Args:
+            wait: Whether this thread may wait for locks; else another one is started that does.
+        """
+        if self._predecessor is not None:
+            self._predecessor.request_stop()
+        self.request_stop()
+        if self._num_running or self._cleaned_up:
+            return
+        if wait:
+            self._clean_up()
+        else:
+            with suppress(RuntimeError):  # no further thread: at exit it is seen to
+                _thread.start_new_thread(self._clean_up, ())
+
+    def close(self, *, wait: bool = True) -> None:
         """Stop and join the readers and close the source; idempotent, from any thread.
 
         Memory of batches that the consumer holds stays valid.
+
+        Args:
+            wait: Whether this thread may wait; else the readers are only told.
         """
         if self._pid != os.getpid():
             return  # the threads are the parent's, and the lock may be held by one of them
         self.request_stop()
-        with self._lock:
-            self._notify()
-        self._reader_start.settle()  # Ctrl-C may have come while they were started
+        self._news.notify_all()
+        if not wait:
+            return
+        self.end_predecessor()
+        self._reader_start.settle()  # an exception may have come while they were started
         for reader in self._readers:
             if reader.ident is not None and reader is not threading.current_thread():
                 reader.join()
@@ -574,10 +661,11 @@ class Prefetcher:
 
     async def join_async(self) -> None:
         """Wait until every reader has ended after `request_stop`, without blocking the loop."""
+        self._news.notify_all()
         while True:
-            with self._lock:
-                waiter = self._wait_for_news() if self._num_running else None
-            if waiter is None:
+            waiter = self._news.future(asyncio.get_running_loop())
+            if not self._num_running:
+                self._news.discard(waiter)
                 break
             await self._until(waiter)
         self.close()
@@ -592,69 +680,63 @@ class Prefetcher:
         return FeedClosedError(f"the feed is closed{self._why_closed}; {cure}")
 
     def _clean_up(self) -> None:
-        """Give back what the readers shared, once, after the last of them has ended."""
-        with self._lock:
-            if self._cleaned_up or self._num_running:
-                return
-            self._cleaned_up = True
-            self._schedule.abandon()
-            self._delivery.abandon()
-            self._ring.close()
-            untold = None if self._told_of_failure else self._failure or self._ring.failure
+        """Give back what the readers shared, after the last of them has ended; idempotent."""
+        untold = self._locked(self._drop_all)
         if untold is not None:
             # Not raised: the batches that were served are right, and close() may run in an
             # exception's wake, or in a finalizer. Its words only: whoever keeps the log's records
             # would keep with the error, by way of its traceback, the ring's memory.
             what = str(untold)
             logger.error("the feed was closed after a failure that no next() has told: %s", what)
+        if self._cleaned_up or self._num_running:
+            return
         self.assembly.source.close()
         self.assembly.bad_records.close()
         if self.assembly.owns_device:
             self.assembly.device.close()
+        self._cleaned_up = True  # last: what an exception interrupts is done again
         _live.discard(self)
 
+    def _drop_all(self) -> BaseException | None:
+        """Drop all batches but those that are held; return a failure that nobody has heard of."""
+        if self._cleaned_up or self._num_running:
+            return None
+        in_hand = {taken.slot for taken in self._delivery.served.in_hand if taken.is_pending}
+        self._schedule.abandon()
+        self._delivery.abandon()
+        self._ring.close(in_hand)
+        untold = None if self._told_of_failure else self._failure or self._ring.failure
+        self._told_of_failure = True
+        return untold
+
     def stats(self) -> FeedStats:
-        """Return a snapshot of the counters."""
-        with self._lock:
-            ring, expected = self._ring, self.assembly.expected_memory
-            self._collect()
-            self._schedule.wake_idle()
-            num_held = ring.num_held
-            num_let_go = ring.num_in(SlotState.LEASED) - num_held
-            return FeedStats(
-                batches=self._delivery.batches,
-                samples=self._delivery.samples,
-                wait_s=self._wait_s,
-                waits=self._waits,
-                mean_ready=self._delivery.ready_sum / max(self._delivery.batches, 1),
-                busy_s=self._busy_s,
-                threads=self.assembly.num_threads,
-                prefetch=self.assembly.prefetch,
-                slots=len(ring.slots),
-                slots_free=ring.num_in(SlotState.FREE),
-                slots_filling=ring.num_in(SlotState.FILLING) + ring.num_in(SlotState.UPLOADING),
-                slots_ready=ring.num_in(SlotState.READY),
-                slots_leased=num_held,
-                slots_draining=ring.num_in(SlotState.DRAINING) + num_let_go,
-                ring_host_bytes=None if expected is None else expected.host_bytes,
-                ring_device_bytes=None if expected is None else expected.device_bytes,
-                host_bytes=sum(slot.host_bytes for slot in ring.slots),
-                device_bytes=sum(slot.device_bytes for slot in ring.slots),
-                bad_records=len(self.assembly.bad_records),
-                device=self.assembly.device.name,
-            )
-
-
-def _resolve_soon(waiter: asyncio.Future[None]) -> None:
-    """Resolve a future of an event loop, from any thread."""
-    loop = waiter.get_loop()
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_resolve, waiter)
-
-
-def _resolve(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+        """Return a snapshot of the counters; takes no lock."""
+        ring, expected, served = self._ring, self.assembly.expected_memory, self._delivery.served
+        served = served.counted()
+        slots = list(ring.slots)
+        states = Counter(slot.told_state for slot in slots)
+        return FeedStats(
+            batches=served.batches,
+            samples=served.samples,
+            wait_s=self._wait_s,
+            waits=self._waits,
+            mean_ready=served.ready_sum / max(served.batches, 1),
+            busy_s=self._busy_s,
+            threads=self.assembly.num_threads,
+            prefetch=self.assembly.prefetch,
+            slots=len(slots),
+            slots_free=states[SlotState.FREE],
+            slots_filling=states[SlotState.FILLING] + states[SlotState.UPLOADING],
+            slots_ready=states[SlotState.READY],
+            slots_leased=states[SlotState.LEASED],
+            slots_draining=states[SlotState.DRAINING],
+            ring_host_bytes=None if expected is None else expected.host_bytes,
+            ring_device_bytes=None if expected is None else expected.device_bytes,
+            host_bytes=sum(slot.host_bytes for slot in slots),
+            device_bytes=sum(slot.device_bytes for slot in slots),
+            bad_records=len(self.assembly.bad_records),
+            device=self.assembly.device.name,
+        )
 
 
 def _close_all() -> None:

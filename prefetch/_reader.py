@@ -17,6 +17,7 @@ import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reade
 
 from prefetch._errors import FeedClosedError
 from prefetch._fill import Filler
+from prefetch._nested import mark_entry
 from prefetch._schedule import Opening
 from prefetch._whereabouts import located
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from prefetch._prefetcher import Prefetcher
     from prefetch._schedule import Part
     from prefetch._slot import Slot
+
+mark_entry(__file__)
 
 
 class Reader(threading.Thread):

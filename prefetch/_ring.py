@@ -12,6 +12,9 @@ a while, leave the ring with their memory.
 A slot of whose last uses the device cannot tell is never filled again: what `accept` meets with is
 kept in ``failure``, for it may come from a call that is no consumer's.
 
+Only readers, and who closes the ring, take in what has come back: a signal that interrupted the
+consumer at it would lose a slot.
+
 The ring is not thread-safe; the prefetcher's lock guards it. Only ``inbox`` may be used freely.
 """
 
@@ -24,10 +27,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from memory import ClosedError, DeviceError
-from prefetch._lease import LeaseEnd
+from prefetch._lease import FeedEnd, LeaseEnd
 from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from memory import Device, Event
     from prefetch._device_transform import DeviceTransform
 
@@ -40,7 +45,7 @@ class _EventPassed:
     event: Event
 
 
-Arrival: TypeAlias = "LeaseEnd | Slot | _EventPassed | None"
+Arrival: TypeAlias = "LeaseEnd | FeedEnd | Slot | _EventPassed | None"
 
 
 _PATIENCE = 64  # batches: a loop that holds some now and then keeps the slots for them
@@ -60,6 +65,7 @@ class Ring:
         num_ahead: Slots whose batch is ready or on its way.
         num_leased: Slots whose batch the consumer has, or has let go of since they were collected.
         failure: The first thing that went wrong as slots came back; None so far.
+        is_abandoned: Whether the feed has been collected.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class Ring:
         self.num_ahead = 0
         self.num_leased = 0
         self.failure: Exception | None = None
+        self.is_abandoned = False
         self._device = device
         self._transform = transform
         self._free: deque[Slot] = deque()
@@ -82,20 +89,26 @@ class Ring:
     def grow(self) -> None:
         """Add a free slot; its memory is allocated when it is first filled."""
         slot = Slot(self._num_made, self._device, self.inbox, transform=self._transform)
-        self._num_made += 1
-        self.slots.append(slot)
-        self._free.append(slot)
+        after = (self._num_made + 1, [*self.slots, slot], deque((*self._free, slot)))
+        # In one assignment: a signal may interrupt the consumer, whose call this is.
+        self._num_made, self.slots, self._free = after
 
-    def close(self) -> None:
+    def close(self, in_hand: Collection[Slot | None] = ()) -> None:
         """Let go of all memory; what the consumer still holds of it stays valid.
 
         So does what his streams may still be at work on, until they have passed.
+
+        Args:
+            in_hand: Slots whose batch is being handed over at this moment: it remains as it is.
         """
         self.collect()
         for slot in self.slots:
             if slot.state is SlotState.DRAINING:
                 slot.keep_memory_until(slot.events)
-            slot.close()
+            if slot in in_hand:
+                slot.drop_memory()
+            else:
+                slot.close()
 
     @property
     def num_free(self) -> int:
@@ -120,15 +133,6 @@ class Ring:
         slot.state = SlotState.FILLING
         self.num_ahead += 1
         return slot
-
-    def unlease(self, slot: Slot) -> None:
-        """Take a batch back that the consumer could not be given: LEASED -> READY.
-
-        `Delivery.take` does the reverse by itself: it may call nothing there.
-        """
-        slot.state = SlotState.READY
-        self.num_ahead += 1
-        self.num_leased -= 1
 
     def take_unneeded(self) -> list[Slot]:
         """Take slots out that the consumer has not needed for a while; mostly there are none.
@@ -168,6 +172,8 @@ class Ring:
             self._drain(arrival.slot)
         elif isinstance(arrival, Slot):
             self._drain(arrival)
+        elif isinstance(arrival, FeedEnd):
+            self.is_abandoned = True
         elif isinstance(arrival, _EventPassed):
             if not arrival.event.done():
                 raise DeviceError(

@@ -6,7 +6,6 @@ each batch that is planned and not yet taken is kept. The counter-based words ne
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from prefetch._augment import CaffeAugmentation
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class RngStates:
-    """Draws the words of batches in order and remembers the states between them. Thread-safe.
+    """Draws the words of batches in order and remembers the states between them.
+
+    One thread at a time draws; any thread may look, without a lock.
 
     Args:
         augmentation: Draws the words; only through this object from now on.
@@ -32,7 +33,6 @@ class RngStates:
         self._augmentation = augmentation
         self._order = order
         self._keep = keep
-        self._lock = threading.Lock()
         self._states: dict[int, dict[str, Any]] = {}
         if isinstance(augmentation, CaffeAugmentation):
             self._first = augmentation.state
@@ -43,14 +43,13 @@ class RngStates:
         augmentation = self._augmentation
         if not isinstance(augmentation, CaffeAugmentation):
             return augmentation.words(planned)
-        with self._lock:
-            before = augmentation.state_before(planned)
-            words = augmentation.words(planned)
-            self._states[planned.sequence] = before
-            self._states[planned.sequence + 1] = augmentation.state
-            while len(self._states) > self._keep:
-                del self._states[next(iter(self._states))]
-            return words
+        before = augmentation.state_before(planned)
+        words = augmentation.words(planned)
+        self._states[planned.sequence] = before
+        self._states[planned.sequence + 1] = augmentation.state
+        while len(self._states) > self._keep:
+            del self._states[next(iter(self._states))]
+        return words
 
     def before(self, sequence: int) -> dict[str, Any] | None:
         """Return the state before a batch.
@@ -64,8 +63,7 @@ class RngStates:
         augmentation = self._augmentation
         if not isinstance(augmentation, CaffeAugmentation):
             return None
-        with self._lock:
-            state = self._states.get(sequence)
+        state = self._states.get(sequence)
         if state is None:
             state = self._from_the_start(augmentation, sequence)
         return state

@@ -52,6 +52,8 @@ class Schedule:
     Attributes:
         num_idle: Readers that wait on the ring's inbox.
         over: Whether no further slot is opened: a reader cannot work.
+        first_wanted: Serial number of the first batch that is wanted. The consumer sets it, and
+            the readers give up those before it.
         most_together: How many light batches a reader opens and fills in one go: in the middle of
             it no hand-off is paid for, but as long nobody gets the first of them.
     """
@@ -64,9 +66,11 @@ class Schedule:
         self._filling: list[Slot] = []
         self._next_sequence = 0
         self._opening = False
-        self._failed = -1  # the last failed batch that is still wanted: none is opened behind it
+        self._failed = -1  # the last failed batch: none is opened behind it while it is wanted
+        self._dropped_before = 0
         self.num_idle = 0
         self.over = False
+        self.first_wanted = 0
         self.most_together = min(prefetch // 2, _MOST_TOGETHER)
 
     def find_job(self) -> Opening | Part | None:
@@ -83,8 +87,8 @@ class Schedule:
         if not self._can_open():
             return None
         slot = self._ring.acquire()
-        slot.sequence = self._next_sequence
-        self._next_sequence += 1
+        slot.sequence = self._upcoming
+        self._next_sequence = slot.sequence + 1
         self._opening = True
         self._filling.append(slot)
         return Opening(slot)
@@ -100,7 +104,7 @@ class Schedule:
         """Wake as many idle readers as there is work for."""
         if not self.num_idle:
             return
-        work = int(self._can_open()) + sum(
+        work = int(self._can_open() or self.is_behind) + sum(
             slot.num_parts - slot.next_part for slot in self._filling if not slot.discarded
         )
         for _ in range(min(work, self.num_idle)):
@@ -152,14 +156,25 @@ class Schedule:
         self._filling.remove(slot)
         slot.give_back()
 
-    def skip_to(self, sequence: int) -> None:
-        """Give up every batch before ``sequence`` and go on with that one."""
-        self._next_sequence = max(self._next_sequence, sequence)
-        if self._failed < sequence:
-            self._failed = -1
-        for slot in [slot for slot in self._filling if slot.sequence < sequence]:
-            slot.discarded = True
-            # Otherwise whoever opens it, fills its last part or uploads it finds out.
+    @property
+    def is_behind(self) -> bool:
+        """Whether there may be batches left that are no longer wanted."""
+        return self._dropped_before != self.first_wanted
+
+    def discard_unwanted(self) -> None:
+        """Tell the readers which of the batches that they work at nobody wants; by the consumer."""
+        for slot in self._filling:
+            if slot.sequence < self.first_wanted:
+                slot.discarded = True
+
+    def drop_unwanted(self) -> None:
+        """Take off every batch that nobody wants, and that nobody works at; by a reader.
+
+        Of the others whoever opens it, fills its last part or uploads it finds out.
+        """
+        self._dropped_before = self.first_wanted
+        self.discard_unwanted()
+        for slot in [slot for slot in self._filling if slot.discarded]:
             idle = slot.parts_done == slot.next_part
             if slot.state is SlotState.FILLING and slot.num_parts and idle:
                 self.retire(slot)
@@ -180,12 +195,16 @@ class Schedule:
             self.retire(slot)
 
     def _can_open(self) -> bool:
-        if self._opening or self.over or self._failed >= 0 or not self._ring.num_free:
+        if self._opening or self.over or not self._ring.num_free:
             return False
-        if self._ring.num_ahead >= self._prefetch:
+        if self._failed >= self.first_wanted or self._ring.num_ahead >= self._prefetch:
             return False
         last = self._order.num_batches
-        return last is None or self._next_sequence < last
+        return last is None or self._upcoming < last
+
+    @property
+    def _upcoming(self) -> int:
+        return max(self._next_sequence, self.first_wanted)
 
     @staticmethod
     def _next_part(slot: Slot) -> Part:

@@ -207,10 +207,7 @@ class Slot:
         planned = self.planned
         batch = "" if planned is None else f" epoch {planned.epoch} batch {planned.number}"
         parts = f" {self.parts_done} of {self.num_parts} parts" if self.num_parts else ""
-        state = self.state
-        if state is SlotState.LEASED and not self.is_held:
-            state = SlotState.DRAINING  # as `FeedStats` has it
-        return f"<Slot {self.number} {state.value}{batch}{parts}>"
+        return f"<Slot {self.number} {self.told_state.value}{batch}{parts}>"
 
     @property
     def host_bytes(self) -> int:
@@ -240,6 +237,13 @@ class Slot:
         """
         end = self._lease_end
         return self.state is SlotState.LEASED and end is not None and end() is not None
+
+    @property
+    def told_state(self) -> SlotState:
+        """The state as `FeedStats` has it: a batch that was let go of has gone, taken in or not."""
+        state = self.state
+        is_gone = state is SlotState.LEASED and not self.is_held
+        return SlotState.DRAINING if is_gone else state
 
     def begin(
         self,
@@ -329,6 +333,10 @@ class Slot:
         self.forget()
         self.streams.clear()
         self.events.clear()
+        self.drop_memory()
+
+    def drop_memory(self) -> None:
+        """Let go of the memory, but not of the batch that is being handed over."""
         self._data_memory.drop()
         self._label_memory.drop()
 

@@ -16,8 +16,9 @@ class FeedStats:
             share of the run: the loop is waiting for data; more threads, a smaller transform or a
             faster disk help, a deeper ring does not.
         waits: How many of the calls of next() found no batch ready.
-        mean_ready: Batches that stood ready when next() was called, on average. Near ``prefetch``:
-            the readers are ahead. Near 0: the loop is as fast as the readers, or faster.
+        mean_ready: Batches that stood ready when next() was called, before it waited, on average.
+            Near ``prefetch``: the readers are ahead. Near 0: the loop is as fast as the readers, or
+            faster.
         busy_s: Time that the readers spent on batches, summed over the threads.
         threads: Reader threads that the feed runs with.
         prefetch: Batches that are kept ahead of the consumer.

@@ -24,8 +24,8 @@ _PUBLIC = {
         AsyncFeedIterator Batch BatchReleasedError BatchesHeldError ConfigError ConfigFault
         ConfigNotFoundError CorruptDatabaseError DatabaseChangedError DatabaseInUseError
         DatabaseNotFoundError DatabaseTruncatedError
-        EmptyDatabaseError EpochsExhaustedError Feed FeedClosedError FeedConfig FeedIterator
-        FeedStats LabelsNotProducedError OutOfMemoryError PrefetchError PrefetchWarning
+        EmptyDatabaseError EpochsExhaustedError Feed FeedBusyError FeedClosedError FeedConfig
+        FeedIterator FeedStats LabelsNotProducedError OutOfMemoryError PrefetchError PrefetchWarning
         QuarantineError RecordError
         RingTooLargeError SourceError StaleIteratorError StateError ThreadStartError
         TooManyBadRecordsError

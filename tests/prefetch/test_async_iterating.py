@@ -57,7 +57,7 @@ async def test_a_cancelled_wait_takes_no_batch(source: Path) -> None:
             seen += batch.label.numpy().tolist()
             del batch, wait
         assert seen == list(range(10))
-        assert feed._prefetcher._async_waiters == set()
+        assert feed._prefetcher._news._waiting == {}
 
 
 async def test_the_end_and_errors_reach_an_async_consumer(tmp_path: Path) -> None:
@@ -218,3 +218,15 @@ async def test_the_loop_goes_on_while_a_thread_is_not_heard_of(
     may_start.set()
     while reader.ident is None or reader.is_alive():  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.001)
+
+
+async def test_a_wait_that_is_cancelled_counts_as_one(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 2, "threads": 1}) as feed:
+        with feed._prefetcher._lock:  # no reader can hand over anything
+            wait = asyncio.ensure_future(anext(aiter(feed)))
+            await asyncio.sleep(0.01)
+            wait.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await wait
+        assert feed.stats().waits == 1
+        assert feed.stats().wait_s > 0

@@ -321,3 +321,21 @@ def test_threads_auto_goes_by_what_the_readers_have_to_do(
     source = write_database(tmp_path / "db", [(b"%d" % i, value) for i in range(3)])
     with prefetch.open({"source": source, "batch_size": batch_size, "last_batch": "wrap"}) as feed:
         assert feed.stats().threads == threads
+
+
+def test_what_stands_ready_is_counted_before_the_wait(source: Path) -> None:
+    """With everything waited for, nothing stood ready."""
+    with prefetch.open({"source": source, "batch_size": 2, "threads": 1}) as feed:
+        next(iter(feed))
+        stats = feed.stats()
+        assert (stats.waits, stats.mean_ready) == (1, 0.0)
+
+
+def test_asking_again_after_the_last_epoch_is_answered_as_before(source: Path) -> None:
+    with prefetch.open({"source": source, "batch_size": 2, "epochs": 1}) as feed:
+        for _ in feed:
+            pass
+        loop = iter(feed)
+        for _ in range(2):
+            with pytest.raises(prefetch.EpochsExhaustedError):
+                next(loop)

@@ -479,3 +479,22 @@ def test_a_state_that_was_saved_before_an_option_came_had_its_default(source: Pa
         pytest.raises(prefetch.StateError, match="max_pixels_per_byte: was 2048, is 9"),
     ):
         feed.load_state_dict(state)
+
+
+def test_a_state_loaded_and_saved_at_once_is_the_same_where_its_epoch_has_no_batch_left(
+    source: Path,
+) -> None:
+    with prefetch.open({"source": source, "batch_size": 2, "last_batch": "drop"}) as feed:
+        state = feed.state_dict()
+        state["served"] = feed.num_records - 1
+        feed.load_state_dict(state)
+        assert feed.state_dict() == state
+
+
+def test_a_state_that_has_served_the_whole_epoch_is_refused(source: Path) -> None:
+    """The epoch after it would be the right one."""
+    with prefetch.open({"source": source, "batch_size": 2}) as feed:
+        state = feed.state_dict()
+        state["served"] = feed.num_records
+        with pytest.raises(prefetch.StateError, match="served is"):
+            feed.load_state_dict(state)
