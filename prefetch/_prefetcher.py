@@ -351,9 +351,10 @@ class Prefetcher:
     def _hand_over(self, taken: Taken) -> Batch:
         try:
             return hand_over(taken, self.consumer_stream)
-        except SyncedMemoryError:
+        except SyncedMemoryError as error:
             if self._stopping:  # by another thread, meanwhile, and the device with it
                 raise self.closed_error("open another one") from None
+            taken.fate = error
             raise
 
     def _locked(self, step: Callable[..., _Result], *arguments: Any) -> _Result:
