@@ -610,13 +610,14 @@ async def test_closing_a_loop_with_waiting_tasks_leaves_the_feed_as_it_was(sourc
         assert (await _anext(feed)).number == 0  # type: ignore[attr-defined]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_in_a_feeds_finalizer_leaves_no_reader(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: prefetch.Feed) -> None:
         raise KeyboardInterrupt
 
+    # As Python's own, it keeps nothing; pytest's would keep the feed with the traceback.
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     monkeypatch.setattr(prefetch.Feed, "__del__", interrupted)
     feed = prefetch.open({"source": source, "batch_size": 8, "threads": 2})
     next(iter(feed))
