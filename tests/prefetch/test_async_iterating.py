@@ -220,13 +220,15 @@ async def test_the_loop_goes_on_while_a_thread_is_not_heard_of(
         await asyncio.sleep(0.001)
 
 
-async def test_a_wait_that_is_cancelled_counts_as_one(source: Path) -> None:
+async def test_a_wait_that_is_cancelled_counts_as_one(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with prefetch.open({"source": source, "batch_size": 2, "threads": 1}) as feed:
-        with feed._prefetcher._lock:  # no reader can hand over anything
-            wait = asyncio.ensure_future(anext(aiter(feed)))
-            await asyncio.sleep(0.01)
-            wait.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await wait
+        monkeypatch.setattr(feed._prefetcher._delivery, "take", lambda _: False)  # none is ready
+        wait = asyncio.ensure_future(anext(aiter(feed)))
+        await asyncio.sleep(0.01)
+        wait.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await wait
         assert feed.stats().waits == 1
         assert feed.stats().wait_s > 0
