@@ -17,6 +17,7 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -24,6 +25,7 @@ import numpy as np
 import pytest
 
 import prefetch
+from memory import DeviceError, open_device
 from memory._thread_start import ThreadStart
 from prefetch._decode import ImageDecoder
 from prefetch._fill import Filler
@@ -875,3 +877,25 @@ def test_ctrl_c_at_any_moment_of_opening_comes_out_and_hangs_nothing(
     assert list(counts) == ["KeyboardInterrupt"]
     assert counts["KeyboardInterrupt"] > 100
     assert int(num_files) < 20
+
+
+def test_a_batch_held_over_a_fork_whose_push_is_in_flight_is_an_error_in_the_child(
+    source: Path,
+) -> None:
+    gate = threading.Event()
+    device = open_device("simulated", latency_s=1.0, sleep=lambda _: gate.wait())
+    with device, prefetch.open({"source": source, "batch_size": 2}, device=device) as feed:
+        batch = next(iter(feed))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads, and a fork
+            child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # ends a child that waits
+            try:
+                batch.data.numpy()
+            except DeviceError as error:
+                os._exit(7 if "when the process was forked" in str(error) else 8)
+            os._exit(9)
+        gate.set()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert (batch.data.numpy()[:, 0, 0, 0] == batch.indices).all()
