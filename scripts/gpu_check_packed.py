@@ -33,8 +33,8 @@ def use_packed() -> None:
     Raises:
         NotPackedError: Something is missing.
     """
-    folders = [ROOT]
-    if importlib.util.find_spec("lmdb") is None:
+    folders = [] if _is_installed("prefetch") else [ROOT]
+    if not _is_installed("lmdb"):
         site = site_of(sys.version_info[:2])
         if not site.is_dir():
             version = "{}.{}".format(*sys.version_info[:2])
@@ -47,7 +47,13 @@ def use_packed() -> None:
         _place_extension(site / EXTENSION)
     sys.path[:0] = map(str, folders)
     old = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *([old] if old else [])])
+    if folders:
+        words = [*map(str, folders), *([old] if old else [])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(words)
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
 
 
 def _place_extension(packed: Path) -> None:
