@@ -162,8 +162,8 @@ def _check(bare: Path) -> dict[str, Any]:
     }
     options = ("--rehearse", "--side", "64", "--batches", "60", "--epochs", "3")
     # Limits are for a GPU, and this machine may be a slow one.
-    options = (*options, "--budget-s", "900", "--json", str(json_path))
-    command = [*_without_network(), bare, "-P", "-c", _START, *options]
+    limits = ("--budget-s", "900", "--json", str(json_path))
+    command = [*_without_network(), str(bare), "-P", "-c", _START, *options, *limits]
     _run(*command, environment=environment, may_fail=True)
     if not json_path.exists():
         return {}

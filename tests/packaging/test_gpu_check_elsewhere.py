@@ -7,17 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import gpu_check_packed
+import gpu_check_tests
 import pack_gpu_check
 import rehearse_gpu
-from gpu_check_tests import verdict
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gpu_check_bench import Bench
 
 _NAME = "cp{}{}".format(*sys.version_info[:2])
 
@@ -106,9 +107,39 @@ class TestTheTestsOutput:
     def test_what_did_not_come_to_its_end_is_not_wrong(
         self, status: int | None, lines: list[str], expected: str
     ) -> None:
-        outcome = verdict(status, lines)
+        outcome = gpu_check_tests.verdict(status, lines)
         assert outcome.verdict == expected
         assert lines[-1] in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import time; time.sleep(60)", "not run"),
+        ("print('== 7 passed in 1.00s ==')", "right"),
+        (
+            "import time\ntry: time.sleep(60)\n"
+            "except KeyboardInterrupt: print('FAILED a::b - 1 == 2')",
+            "wrong",
+        ),
+    ],
+)
+def test_the_tests_get_their_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, code: str, expected: str
+) -> None:
+    monkeypatch.setattr(gpu_check_tests, "_SUMMARY_S", 5)
+    monkeypatch.setattr(gpu_check_tests, "_command", lambda _: [sys.executable, "-c", code])
+    bench = Bench(
+        device=SimpleNamespace(name="cuda:0"),
+        source=Path(),
+        side=8,
+        on_fake=False,
+        batches=1,
+        epochs=1,
+        quick=True,
+        until=time.monotonic() + 7,
+    )
+    assert gpu_check_tests.check_tests(bench).verdict == expected
 
 
 class TestTheRehearsal:
