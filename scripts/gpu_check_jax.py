@@ -41,7 +41,7 @@ def check_jax(bench: Bench) -> Outcome:
     step = jax.jit(look)
     size = 8 if is_fake(bench.device) else 2048
     weights = numpy.full((size, size), 1e-3, numpy.float32)
-    seen = []
+    seen: list[tuple[int, Any, Any]] = []
     with bench.open(prefetch=2, threads=4) as feed:
         batches = iter(feed)
         while len(seen) < min(bench.batches, 2000) and time.monotonic() < bench.until:

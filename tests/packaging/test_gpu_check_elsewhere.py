@@ -118,8 +118,10 @@ class TestTheTestsOutput:
         ("import time; time.sleep(60)", "not run"),
         ("print('== 7 passed in 1.00s ==')", "right"),
         (
-            "import time\ntry: time.sleep(60)\n"
-            "except KeyboardInterrupt: print('FAILED a::b - 1 == 2')",
+            (
+                "import time\ntry: time.sleep(60)\n"
+                "except KeyboardInterrupt: print('FAILED a::b - 1 == 2')"
+            ),
             "wrong",
         ),
     ],
