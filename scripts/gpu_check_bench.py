@@ -138,8 +138,10 @@ class Bench:
         """
         try:
             torch: Any = importlib.import_module("torch")
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise NotHereError("PyTorch is not installed") from error
+        except (ImportError, OSError) as error:  # a library that it needs
+            raise NotHereError(f"PyTorch cannot be imported: {error}") from error
         if not torch.cuda.is_available():
             raise NotHereError("this PyTorch sees no GPU")
         torch.cuda.set_device(self.device.ordinal)
