@@ -56,6 +56,11 @@ test-kernels: ## compile the GPU's kernels with NVRTC 12 and 13, run their PTX, 
 	@RINGFEED_TEST_KERNELS=1 PYTHONPATH=tests/fakecuda/py:tests/compiled_kernels \
 	  $(FAKECUDA)/bin/python -m pytest -p fakecuda -o testpaths=tests/compiled_kernels $(ARGS)
 
+# Python 3.12 and CuPy and nothing else, in .venv-rehearsal, and a copy of the checkout in build/rehearsal.
+.PHONY: rehearse-gpu
+rehearse-gpu: venv ## run scripts/gpu_check.py as on a bare machine with a GPU, on the fake device
+	@$(RUN) scripts/rehearse_gpu.py
+
 # An environment of its own, since the peers are large.
 .PHONY: test-peers
 test-peers: ## run the tests that need other loaders: they read what is converted, and are compared
@@ -102,5 +107,5 @@ venv: ## make the environment, or bring it up to date with pyproject.toml
 
 .PHONY: clean
 clean: ## remove what was built and cached, the environments and the demo's database included
-	@rm -rf "$(VENV)" $(FAKECUDA) build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf "$(VENV)" $(FAKECUDA) .venv-rehearsal build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find memory prefetch scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,17 +1,20 @@
-"""Check the CUDA device on the machine at hand: right bytes first, then what it costs.
+"""Check the CUDA device on the machine at hand: what it costs, and whether the bytes are right.
 
-One command for a machine with a GPU, with CuPy and, for some of the checks, PyTorch; no network:
+One command for a machine with a GPU and CuPy, from a checkout; no network. What else it needs comes
+in the folder that scripts/pack_gpu_check.py makes, unless the library is installed there:
 
-    python scripts/gpu_check.py --json gpu_check.json
+    python3 scripts/gpu_check.py --json gpu_check.json
 
-It takes five minutes at most, with ``--quick`` one. Every check prints a line, and is a process of
-its own: one that crashes, hangs or loses the CUDA context costs itself and no other. The JSON file
-is written anew after each. A wrong byte, a failed test, a crash or a hang makes the exit status 1;
-a check that cannot run here says why.
+It takes nine minutes at most, with ``--quick`` two. What measures comes first and the project's own
+tests last. Every check prints a line, and is a process of its own with a limit of its own: one that
+crashes, hangs or loses the CUDA context costs itself and no other. The JSON file is written anew
+after each. A wrong byte, a failed test or a crash makes the exit status 1; a check that cannot run
+here, or does not come to its end in its time, is ``not run`` and says why.
 
 On the fake device of tests/fakecuda (``python -m fakecuda scripts/gpu_check.py``), and with
 ``--device simulated``, the checks of bytes run, and no number of any speed is printed: it would
-mean nothing there.
+mean nothing there. With ``--rehearse`` all else runs there too, as little of it as there is, to see
+that it does (``make rehearse-gpu``).
 """
 
 from __future__ import annotations
@@ -30,18 +33,40 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_check_bench import RECORDS, Bench, NotHereError, Outcome, describe, is_fake
+from gpu_check_packed import NotPackedError, use_packed
+
+try:
+    use_packed()  # before the first import of anything that may be in there
+except NotPackedError as missing:
+    sys.exit(str(missing))
+
+from gpu_check_bench import RECORDS, Bench, NotHereError, Outcome, describe, is_fake, this_python
 from gpu_check_bytes import BYTES
+from gpu_check_capture import CAPTURES
+from gpu_check_jax import JAX
+from gpu_check_mapping import MAPPING
+from gpu_check_peers import PEERS
+from gpu_check_sanitizer import SANITIZER
 from gpu_check_speed import SPEED
+from gpu_check_tests import check_tests
 from memory import DeviceUnavailableError, open_device
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHECKS: Final[dict[str, Callable[[Bench], Outcome]]] = {**BYTES, **SPEED}
-LIMITS_S: Final = {"torn batches": 100.0, "tests": 150.0}
-"""Seconds after which a check has hung; 60 for the others."""
+CHECKS: Final[dict[str, Callable[[Bench], Outcome]]] = {
+    **SPEED,
+    **MAPPING,
+    **BYTES,
+    **CAPTURES,
+    **JAX,
+    **PEERS,
+    **SANITIZER,
+    "tests": check_tests,
+}
+LIMITS_S: Final = {"torn batches": 100.0, "compute-sanitizer": 120.0, "tests": 300.0}
+"""Seconds after which a check is given up; 60 for the others."""
 
 _NO_DEVICE: Final = 2  # exit status
 _WORDS_S: Final = 2.0  # left to a check that hangs, to say where
@@ -53,22 +78,19 @@ def main() -> int:
     if arguments.child is not None:
         return _be_child(arguments)
     began = time.monotonic()
-    budget_s = arguments.budget_s or (60.0 if arguments.quick else 300.0)
+    budget_s = arguments.budget_s or (120.0 if arguments.quick else 540.0)
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
         shape = 3, arguments.side, arguments.side
         source = write_database(Path(folder) / "lmdb", fingerprinted_images(RECORDS, shape))
         found: dict[str, Any] = {"device": "", "description": "", "checks": []}
         for name in arguments.only or CHECKS:
-            left_s = budget_s - (time.monotonic() - began)
-            own_limit_s = LIMITS_S.get(name, 60.0)
-            if left_s < 3:
-                told = _without_time(name)
+            started = time.monotonic()
+            limit_s = min(LIMITS_S.get(name, 60.0), budget_s - (started - began))
+            if limit_s < 3:
+                told = _not_run(name, "the time was up")
             else:
                 command = _command(name, arguments, source)
-                told = _run_child(command, folder, min(own_limit_s, left_s))
-                if "outcome" not in told and "unavailable" not in told:
-                    cut = told["timed_out"] and left_s < own_limit_s
-                    told = _without_time(name) if cut else _lost(name, told)
+                told = _run_child(name, command, folder, limit_s)
             if told.get("unavailable"):
                 print(told["unavailable"], file=sys.stderr)
                 return _NO_DEVICE
@@ -76,6 +98,7 @@ def main() -> int:
                 found |= {"device": told["device"], "description": told["description"]}
                 print(f"{found['device']}: {found['description']}", flush=True)
             outcome = told["outcome"]
+            outcome["seconds"] = round(time.monotonic() - started, 1)
             found["checks"].append(outcome)
             print(f"{outcome['check']:<18} {outcome['verdict']:<9} {outcome['text']}", flush=True)
             found["seconds"] = round(time.monotonic() - began, 1)
@@ -107,9 +130,12 @@ def check(name: str, arguments: argparse.Namespace, source: Path) -> dict[str, A
             epochs=arguments.epochs or (3 if on_fake else 10 if small else 50),
             quick=arguments.quick,
             until=time.monotonic() + 0.8 * arguments.limit_s,
+            rehearse=on_fake and arguments.rehearse,
         )
         try:
             outcome = CHECKS[name](bench)
+            if on_fake and outcome.verdict == "measured":
+                outcome = Outcome(name, "rehearsed", "ran to its end; a fake device has no speed")
         except NotHereError as reason:
             outcome = Outcome(name, "not run", str(reason))
         except Exception as error:  # noqa: BLE001 - what it is, is what has been found
@@ -136,35 +162,28 @@ def _be_child(arguments: argparse.Namespace) -> int:
 
 def _command(name: str, arguments: argparse.Namespace, source: Path) -> list[str]:
     """Return the command that runs one check, less what ``_run_child`` adds."""
-    fake = ("-m", "fakecuda") if "fakecuda" in sys.modules else ()
     options = ["--device", arguments.device, "--side", str(arguments.side)]
     for option in ("batches", "epochs"):
         if (value := getattr(arguments, option)) is not None:
             options += [f"--{option}", str(value)]
-    if arguments.quick:
-        options.append("--quick")
-    here = [sys.executable, *fake, str(Path(__file__).resolve())]
+    options += [f"--{option}" for option in ("quick", "rehearse") if getattr(arguments, option)]
+    here = [*this_python(), str(Path(__file__).resolve())]
     return [*here, "--child", name, "--source", str(source), *options]
 
 
-def _without_time(name: str) -> dict[str, Any]:
-    return {"outcome": _as_dict(Outcome(name, "not run", "the time was up"))}
+def _not_run(name: str, why: str) -> dict[str, Any]:
+    return {"outcome": _as_dict(Outcome(name, "not run", why))}
 
 
-def _lost(name: str, told: dict[str, Any]) -> dict[str, Any]:
-    return {"outcome": _as_dict(Outcome(name, "wrong", told["lost"]))}
-
-
-def _run_child(command: list[str], folder: str, limit_s: float) -> dict[str, Any]:
+def _run_child(name: str, command: list[str], folder: str, limit_s: float) -> dict[str, Any]:
     """Run a check in a process of its own; never longer than the limit.
 
     Returns:
-        What it has told. Where it did not come to tell anything: ``lost``, how it ended in words,
-        and ``timed_out``.
+        What it has told. Where it did not come to tell anything: how it ended, as its outcome.
     """
-    began = time.monotonic()
     told = Path(folder) / "told.json"
     told.unlink(missing_ok=True)
+    is_over = True
     with (Path(folder) / "errors").open("w+") as errors:
         child = subprocess.Popen(  # noqa: S603 - this very script
             [*command, "--told", str(told), "--limit-s", str(limit_s)],
@@ -175,22 +194,22 @@ def _run_child(command: list[str], folder: str, limit_s: float) -> dict[str, Any
         try:
             child.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            pass
+            is_over = False
         finally:
             with contextlib.suppress(ProcessLookupError):  # its own children too
                 os.killpg(child.pid, signal.SIGKILL)
             status = child.wait()
         errors.seek(0)
-        last = " | ".join(errors.read().strip().splitlines()[-12:])
+        lines = errors.read().strip().splitlines()
     with contextlib.suppress(OSError, ValueError):
         found: dict[str, Any] = json.loads(told.read_text())
         return found
+    last = " | ".join(lines[-12:])
     # It ends itself a little before, to say where it hangs.
-    timed_out = time.monotonic() - began > limit_s - 2 * _WORDS_S
-    return {
-        "timed_out": timed_out,
-        "lost": f"did not get to its end in {limit_s:.0f} s (status {status}): {last}",
-    }
+    if not is_over or any(line.startswith("Timeout (") for line in lines):
+        return _not_run(name, f"did not get to its end in {limit_s:.0f} s: {last}")
+    lost = Outcome(name, "wrong", f"ended early, with status {status}: {last}")
+    return {"outcome": _as_dict(lost)}
 
 
 def _as_dict(outcome: Outcome) -> dict[str, Any]:
@@ -209,8 +228,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda:0", help="which GPU (default: cuda:0)")
     parser.add_argument("--json", type=Path, help="write what was found there as well")
     parser.add_argument("--only", action="append", choices=list(CHECKS), help="this check alone")
-    parser.add_argument("--quick", action="store_true", help="a minute instead of five")
-    parser.add_argument("--budget-s", type=float, help="seconds for all checks (300; quick: 60)")
+    parser.add_argument("--quick", action="store_true", help="two minutes instead of nine")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="on a fake device: all that there is"
+    )
+    parser.add_argument("--budget-s", type=float, help="seconds for all checks (540; quick: 120)")
     parser.add_argument("--batches", type=int, help="batches of the hunt for torn ones")
     parser.add_argument("--epochs", type=int, help="epochs of the check of memory")
     parser.add_argument("--side", type=int, default=256, help="of the images, a multiple of 8")

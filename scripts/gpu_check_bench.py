@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
+import importlib.metadata
 import statistics
 import sys
 import time
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import prefetch
+from prefetch._kernel_choice import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +35,8 @@ class Outcome:
 
     Attributes:
         check: Its name.
-        verdict: ``right``, ``wrong``, ``measured`` or ``not run``.
+        verdict: ``right``, ``wrong``, ``measured`` or ``not run``; ``rehearsed`` for what measures
+            and has run to its end where a figure would mean nothing.
         text: What was found, for people.
         numbers: What was measured; units are in the names.
     """
@@ -56,6 +60,8 @@ class Bench:
         epochs: Epochs of the check of memory.
         quick: Whether to spend a fraction of the time.
         until: When to have ended, by ``time.monotonic``.
+        rehearse: Whether what measures runs on a fake device too, as little of it as there is, only
+            to see that it runs.
     """
 
     device: Any
@@ -66,6 +72,7 @@ class Bench:
     epochs: int
     quick: bool
     until: float
+    rehearse: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -92,8 +99,8 @@ class Bench:
         return prefetch.open(chosen, device=device)
 
     def on_gpu_only(self) -> None:
-        """Raise NotHereError on a fake device."""
-        if self.on_fake:
+        """Raise NotHereError on a fake device, unless this is a rehearsal with CUDA's calls."""
+        if self.on_fake and (self.device.name == "simulated" or not self.rehearse):
             raise NotHereError("a fake device has no speed")
 
     def seconds_each(self, run: Callable[[int], None]) -> float:
@@ -104,6 +111,8 @@ class Bench:
                 GPU as well.
         """
         rounds, round_s = 3, 0.3 if self.quick else 1.0
+        if self.rehearse:
+            rounds, round_s = 1, 0.0
         run(5)  # whatever is set up once
         began = time.perf_counter()
         run(10)
@@ -116,6 +125,11 @@ class Bench:
             times.append((time.perf_counter() - began) / count)
         return statistics.median(times)
 
+    def need_cuda(self) -> None:
+        """Raise NotHereError on the simulated device, which is none of CUDA's."""
+        if self.device.name == "simulated":
+            raise NotHereError("the simulated device is none of CUDA's")
+
     def torch(self) -> Any:
         """Return PyTorch, with this GPU as its current one.
 
@@ -124,12 +138,19 @@ class Bench:
         """
         try:
             torch: Any = importlib.import_module("torch")
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise NotHereError("PyTorch is not installed") from error
+        except (ImportError, OSError) as error:  # a library that it needs
+            raise NotHereError(f"PyTorch cannot be imported: {error}") from error
         if not torch.cuda.is_available():
             raise NotHereError("this PyTorch sees no GPU")
         torch.cuda.set_device(self.device.ordinal)
         return torch
+
+
+def this_python() -> list[str]:
+    """Return the command that starts another Python on the same device, fake or not."""
+    return [sys.executable, *(("-m", "fakecuda") if "fakecuda" in sys.modules else ())]
 
 
 def is_fake(device: Any) -> bool:
@@ -139,7 +160,8 @@ def is_fake(device: Any) -> bool:
 
 def describe(device: Any) -> str:
     """Say in words what the checks run on."""
-    python = f"Python {sys.version.split()[0]}"
+    kernels = "NumPy" if native is None else "C"
+    python = f"Python {sys.version.split()[0]}, {kernels} kernels"
     if device.name == "simulated":
         return f"simulated, {python}"
     import cupy  # noqa: PLC0415 - after the device was found
@@ -147,4 +169,8 @@ def describe(device: Any) -> str:
     runtime = cupy.cuda.runtime
     name = runtime.getDeviceProperties(device.ordinal)["name"].decode()
     driver = runtime.driverGetVersion()
-    return f"{name}, driver for CUDA {driver}, CuPy {cupy.__version__}, {python}"
+    texts = [f"{name}, driver for CUDA {driver}, CuPy {cupy.__version__}"]
+    for library in ("torch", "jax"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            texts.append(f"{library} {importlib.metadata.version(library)}")
+    return ", ".join([*texts, python])

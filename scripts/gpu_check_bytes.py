@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -27,39 +23,7 @@ if TYPE_CHECKING:
     from gpu_check_bench import Bench
     from memory import Blob, Stream
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-
 _DEPTH: Final = 8  # batches that the slow stream may be behind
-_NEEDED: Final = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis")
-
-
-def check_tests(bench: Bench) -> Outcome:
-    """Run the tests that run on any CUDA device."""
-    if bench.on_fake:
-        raise NotHereError("make test and make test-fakecuda run them there")
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise NotHereError(f"not installed: {', '.join(missing)} (dependency group dev)")
-    folders = ["tests/gpu", *(() if bench.quick else ("tests/memory", "tests/consumers"))]
-    try:
-        done = subprocess.run(  # noqa: S603 - our own tests
-            [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *folders],
-            cwd=ROOT,
-            env={**os.environ, "RINGFEED_TEST_CUDA": "gpu"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=max(1.0, bench.until - time.monotonic()),
-        )
-    except subprocess.TimeoutExpired as expired:
-        output: Any = expired.stdout or ""  # bytes, whatever was asked for
-        last = (output if isinstance(output, str) else output.decode()).splitlines()[-3:]
-        return Outcome("tests", "wrong", f"did not end in time; the last: {' | '.join(last)}")
-    lines = done.stdout.strip().splitlines() or ["no output"]
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    text = "; ".join([lines[-1], *failed[:20]])
-    return Outcome("tests", "wrong" if done.returncode else "right", text)
 
 
 def check_torn(bench: Bench) -> Outcome:
@@ -301,5 +265,4 @@ BYTES: Final[dict[str, Callable[[Bench], Outcome]]] = {
     "held stream": check_held,
     "device transform": check_transform,
     "memory": check_memory,
-    "tests": check_tests,
 }

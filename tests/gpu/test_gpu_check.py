@@ -6,30 +6,26 @@ import dataclasses
 import json
 import sys
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest.mock import MagicMock
 
 import cupy
-import numpy as np
 import pytest
 
 import gpu_check
 import gpu_check_bench
 import gpu_check_bytes
-import gpu_check_speed
-from gpu_check_bench import BATCH, RECORDS, Bench
+from gpu_check_bench import RECORDS, Bench
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.fake_only
 
 SIDE = 16
 SHAPE = (3, SIDE, SIDE)
-BYTES = ("torn batches", "held stream", "memory", "device transform")
+BYTES = ("torn batches", "held stream", "memory", "device transform", "graph capture")
 
 
 @pytest.fixture(scope="module")
@@ -95,31 +91,80 @@ def test_no_speed_is_told_of_a_fake_device(bench: Bench, name: str) -> None:
         gpu_check.CHECKS[name](dataclasses.replace(bench, on_fake=True))
 
 
+def test_what_measures_comes_first_and_the_tests_come_last() -> None:
+    names = list(gpu_check.CHECKS)
+    assert names[:3] == ["bandwidth", "step time", "transform speed"]
+    assert names[-1] == "tests"
+
+
+def replace_check(monkeypatch: pytest.MonkeyPatch, name: str, code: str) -> None:
+    """Have one check be something else."""
+    command = gpu_check._command
+
+    def replaced(asked: str, *arguments: Any) -> list[str]:
+        return [sys.executable, "-c", code] if asked == name else command(asked, *arguments)
+
+    monkeypatch.setattr(gpu_check, "_command", replaced)
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [
         ("import os; os.abort()", "status -6"),
-        ("import time; time.sleep(60)", "did not get to its end in 1 s"),
         ("raise SystemExit('the context is lost')", "the context is lost"),
     ],
 )
-def test_a_check_that_crashes_or_hangs_is_wrong_and_the_others_run(
+def test_a_check_that_crashes_is_wrong_and_the_others_run(
     main: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch, code: str, text: str
 ) -> None:
-    command = gpu_check._command
-
-    def broken(name: str, *arguments: Any) -> list[str]:
-        if name == "held stream":
-            return [sys.executable, "-c", code]
-        return command(name, *arguments)
-
-    monkeypatch.setattr(gpu_check, "_command", broken)
-    if "sleep" in code:
-        monkeypatch.setitem(gpu_check.LIMITS_S, "held stream", 1.0)
+    replace_check(monkeypatch, "held stream", code)
     status, found = main("--only", "held stream", "--only", "memory")
     assert status == 1
     assert verdicts(found) == ["wrong", "right"]
     assert text in found["checks"][0]["text"]
+
+
+HANGS = "import time; time.sleep(60)"
+HANGS_AND_SAYS_WHERE = (
+    f"import faulthandler; faulthandler.dump_traceback_later(0.5, exit=True); {HANGS}"
+)
+
+
+@pytest.mark.parametrize("code", [HANGS, HANGS_AND_SAYS_WHERE])
+def test_a_check_that_hangs_is_not_run_and_the_others_are(
+    main: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    replace_check(monkeypatch, "held stream", code)
+    monkeypatch.setitem(gpu_check.LIMITS_S, "held stream", 3.5)
+    status, found = main("--only", "held stream", "--only", "memory")
+    assert status == 0
+    assert verdicts(found) == ["not run", "right"]
+    assert "did not get to its end in 4 s" in found["checks"][0]["text"]
+
+
+def test_what_is_found_is_kept_after_each_check(
+    main: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    write = gpu_check._write
+
+    def watched(path: Path, found: Any) -> None:
+        write(path, found)
+        kept.append([check["check"] for check in json.loads(path.read_text())["checks"]])
+
+    monkeypatch.setattr(gpu_check, "_write", watched)
+    main("--only", "held stream", "--only", "bandwidth")
+    assert kept == [["held stream"], ["held stream", "bandwidth"]]
+
+
+def test_a_rehearsal_runs_what_measures_and_tells_no_speed(
+    main: Callable[..., tuple[int, Any]],
+) -> None:
+    names = ["bandwidth", "transform speed", "registered mapping"]
+    status, found = main("--rehearse", *(word for name in names for word in ("--only", name)))
+    assert status == 0
+    assert verdicts(found) == ["rehearsed"] * 3
+    assert [check["numbers"] for check in found["checks"]] == [{}] * 3
 
 
 def test_what_there_is_no_time_for_is_not_run(main: Callable[..., tuple[int, Any]]) -> None:
@@ -131,8 +176,7 @@ def test_what_there_is_no_time_for_is_not_run(main: Callable[..., tuple[int, Any
 def test_what_the_end_of_the_time_cuts_off_is_not_run(
     main: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
-    monkeypatch.setattr(gpu_check, "_command", lambda *_: sleeps)
+    replace_check(monkeypatch, "memory", HANGS)
     status, found = main("--budget-s", "4", "--only", "memory")
     assert status == 0
     assert verdicts(found) == ["not run"]
@@ -221,83 +265,3 @@ def test_memory_that_somebody_else_takes_all_the_time_is_found(
     assert outcome.verdict == "wrong"
     grown = outcome.numbers["driver_grown_bytes"]
     assert 3 * (4 << 20) <= grown < 4 * (4 << 20)  # and some, where a stream was made meanwhile
-
-
-class TestWhatIsMeasured:
-    """Not how much, which means nothing here: that the loops run to their end."""
-
-    def test_the_rates_of_copies_and_feeds(self, bench: Bench) -> None:
-        numbers = gpu_check_speed.check_bandwidth(bench).numbers
-        assert len(numbers) == 5
-        assert min(numbers.values()) > 0
-
-    def test_the_transformation_on_both_sides(self, bench: Bench) -> None:
-        numbers = gpu_check_speed.check_transform_speed(bench).numbers
-        assert len(numbers) == 2 * len(gpu_check_bytes.transforms(SIDE))
-        assert min(numbers.values()) > 0
-
-    def test_the_hunt_makes_its_consumer_slow(self, bench: Bench) -> None:
-        outcome = gpu_check_bytes.check_torn(bench)
-        assert outcome.verdict == "right"
-        assert outcome.numbers["ballast_copies"] >= 1
-
-    def test_a_loop_of_pytorchs(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        torch = torch_on_cupy()
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        numbers = gpu_check_speed.check_step_time(bench).numbers
-        assert numbers["feed_s"] > 0
-        numbers = gpu_check_speed.check_torch_loader(bench).numbers
-        assert min(numbers.values()) > 0
-
-    def test_without_pytorch_or_its_gpu_it_says_so(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(gpu_check_bench.NotHereError, match="PyTorch is not installed"):
-            gpu_check_speed.check_step_time(bench)
-        torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        with pytest.raises(gpu_check_bench.NotHereError, match="sees no GPU"):
-            gpu_check_speed.check_torch_loader(bench)
-
-
-class OnHost:
-    """A tensor of the loader's."""
-
-    def __init__(self, values: Any) -> None:
-        self.values = np.asarray(values)
-
-    def to(self, device: str, *, non_blocking: bool) -> Any:
-        assert (device, non_blocking) == ("cuda:0", True)
-        return cupy.asarray(self.values)
-
-
-class Loader:
-    """PyTorch's, without its processes."""
-
-    def __init__(self, data: Any, **options: Any) -> None:
-        assert options["pin_memory"]
-        assert options["batch_size"] == BATCH
-        self.data = data
-
-    def __iter__(self) -> Iterator[tuple[OnHost, OnHost]]:
-        for start in range(0, len(self.data), BATCH):
-            data, labels = zip(*(self.data[start + i] for i in range(BATCH)), strict=True)
-            yield OnHost(np.stack(data)), OnHost(labels)
-
-
-def torch_on_cupy() -> MagicMock:
-    """What the checks use of PyTorch, on a stream of CuPy's; tensors do nothing."""
-    stream = cupy.cuda.Stream(non_blocking=True)
-    theirs = SimpleNamespace(cuda_stream=stream.ptr, device_index=0, kept=stream)
-
-    def from_dlpack(blob: Any) -> MagicMock:
-        blob.__dlpack__(stream=theirs.cuda_stream, max_version=(1, 0))
-        return MagicMock()
-
-    torch = MagicMock()
-    torch.cuda.current_stream.return_value = theirs
-    torch.cuda.synchronize = stream.synchronize
-    torch.from_dlpack = from_dlpack
-    torch.utils.data.DataLoader = Loader
-    return torch
