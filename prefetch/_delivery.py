@@ -219,10 +219,7 @@ class Delivery:
                 raise BatchesHeldError(
                     max_batches_held=self._max_batches_held, batches=tuple(sorted(held))
                 )
-        lacking = ring.num_leased + self._prefetch - len(ring.slots)
-        # What waits in the inbox will be no more of these; where no batch is taken now, and so no
-        # call may come to ask again, it is counted.
-        if lacking > 0 and (lacking > ring.inbox.qsize() or self.served.next not in self._ready):
+        if len(ring.slots) < ring.num_leased + self._prefetch:
             for _ in range(ring.num_held + self._prefetch - len(ring.slots)):
                 ring.grow()
 

@@ -29,7 +29,7 @@ def convert(
     inputs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="INPUT",
+            metavar="INPUT...",
             help="ROOT LIST: a folder, and a file of image names and labels; or a folder of class "
             "folders; or .npy or .npz arrays; or MNIST's IMAGES LABELS; or CIFAR's .bin batches.",
         ),

@@ -340,7 +340,8 @@ def test_as_many_records_are_asked_for_the_shape_as_may_be_bad_and_one_more(
     assert fault.message == (
         "none of the first 3 records can be used, and max_bad_records allows 2; the first: "
         f"{source}: record 0, key '00000000', stage validate: neither data nor float_data holds "
-        "anything; a record needs one of them"
+        "anything, and a record needs one of them; an AnnotatedDatum, as SSD writes them, has its "
+        "Datum inside: store that by itself"
     )
     assert not (tmp_path / "aside").exists()
     with prefetch.open(options, max_bad_records=3) as feed:

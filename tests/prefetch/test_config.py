@@ -512,6 +512,7 @@ def test_every_integer_has_an_upper_bound() -> None:
         "batch_size": 2**24,
         "crop_size": 2**31 - 1,
         "draws_before": 2**20,
+        "max_pixels_per_byte": 2**28,
         "prefetch": 1024,
         "seed": 2**64 - 1,
     }

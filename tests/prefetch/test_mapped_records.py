@@ -195,7 +195,7 @@ def test_damage_is_asked_of_the_writer_before_it_is_blamed_on_the_file(
     monkeypatch.setattr(index, "leaves", index.leaves + 1)
     monkeypatch.setattr(index, "places", lambda _: (np.array([9]), np.array([3])))
 
-    with pytest.raises(CorruptDatabaseError, match="page 9 has no sound record at place 3"):
+    with pytest.raises(CorruptDatabaseError, match="page 9 lies behind the end of the file"):
         records.fill(*room(1), RECIPE)
 
     class Changed(Exception):  # noqa: N818 - stands for DatabaseChangedError

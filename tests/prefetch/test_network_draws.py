@@ -188,7 +188,9 @@ def test_a_state_saved_before_layers_before_counted_goes_on_with_its_own_stream(
     ) as feed:
         assert feed.config.draws_before == 3
         feed.load_state_dict(state)
-        assert feed.state_dict() == state
+        again = feed.state_dict()
+        del again["config"]["transform.max_pixels_per_byte"]  # which came later
+        assert again == state
         served = [batch.data.numpy().tobytes() for batch, _ in zip(feed, range(4), strict=False)]
     assert hashlib.sha256(b"".join(served)).hexdigest()[:16] == "d1ee360603877936"
 

@@ -132,7 +132,8 @@ class TestEpochs:
         assert order.batches_in(4) == 2
         assert order.first_of_epoch(3) == order.first_of_epoch(4) == 0
         assert numbers(order, 2) == [(4, 0), (4, 1)]
-        assert order.resume_point(0) == (4, 0)
+        assert order.resume_point(0) == (3, 7)  # as it was opened
+        assert order.resume_point(1) == (4, 4)
 
     @pytest.mark.parametrize("last_batch", ["partial", "wrap"])
     @pytest.mark.parametrize("point", [(3, 0), (3, 2), (5, 4)])

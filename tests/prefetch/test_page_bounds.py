@@ -17,6 +17,7 @@ PAGE_BYTES = 256
 LEAF, LONG_PAGES = 0x02, 0x04
 LONG_VALUE = 0x01
 NODE = 8  # bytes before a key
+META = bytes(PAGE_BYTES)  # the second of the two pages that hold no value
 
 
 def page(number: int, kind: int, lower: int, nodes: dict[int, bytes], **own: Any) -> bytes:
@@ -140,52 +141,51 @@ def test_a_page_that_says_another_number_has_no_records(number: int) -> None:
 
 @pytest.mark.parametrize("flags", [0x02, 0x04, 0x03, 0x05, 0x06, 0x07])
 def test_several_values_of_a_key_are_no_value(flags: int) -> None:
-    content = node(b"key", struct.pack("<Q", 1), flags=flags)
+    content = node(b"key", struct.pack("<Q", 2), flags=flags)
 
-    assert find(leaf(200, content) + long_page(1, 1)) is None
+    assert find(leaf(200, content) + META + long_page(2, 1)) is None
 
 
 @pytest.mark.parametrize("num_pages", [1, 2, 300])
 def test_a_long_value_may_fill_its_pages_to_the_last_byte(num_pages: int) -> None:
     most = num_pages * PAGE_BYTES - 16
-    pages = long_page(1, num_pages) + bytes((num_pages - 1) * PAGE_BYTES)
+    pages = META + long_page(2, num_pages) + bytes((num_pages - 1) * PAGE_BYTES)
 
     for size in (0, 1, most):
-        assert find(long_leaf(1, size) + pages) == (208, 3, PAGE_BYTES + 16, size)
+        assert find(long_leaf(2, size) + pages) == (208, 3, 2 * PAGE_BYTES + 16, size)
     for size in (most + 1, most + 16, 2**31, 2**32 - 1):
-        assert find(long_leaf(1, size) + pages + bytes(PAGE_BYTES)) is None
+        assert find(long_leaf(2, size) + pages + bytes(PAGE_BYTES)) is None
 
 
-def test_a_long_value_ends_with_the_file_whatever_its_pages_say() -> None:
-    most = 2 * PAGE_BYTES - 16
+def test_a_long_value_whose_pages_end_behind_the_file_is_none() -> None:
+    pages = META + long_page(2, 2) + bytes(PAGE_BYTES)
+    assert find(long_leaf(2, 9) + pages) == (208, 3, 2 * PAGE_BYTES + 16, 9)
     for num_pages in (3, 2**16, 2**32 - 1):
-        pages = long_page(1, num_pages) + bytes(PAGE_BYTES)
-
-        assert find(long_leaf(1, most) + pages) == (208, 3, PAGE_BYTES + 16, most)
-        assert find(long_leaf(1, most + 1) + pages) is None
+        pages = META + long_page(2, num_pages) + bytes(PAGE_BYTES)
+        assert find(long_leaf(2, 9) + pages) is None
 
 
-@pytest.mark.parametrize("leads_to", [0, 2, 3, 2**31, 1 + 2**32, 1 + 2**56, 2**64 - 1])
+@pytest.mark.parametrize("leads_to", [0, 1, 3, 4, 2**31, 2 + 2**32, 2 + 2**56, 2**64 - 1])
 def test_a_long_value_is_in_a_page_of_its_kind_that_says_its_number(leads_to: int) -> None:
-    pages = long_page(1, 1) + long_page(3, 1) + long_page(3, 1)[:-1]
+    pages = long_page(1, 1) + long_page(2, 1) + long_page(4, 1) + long_page(4, 1)[:-1]
 
-    assert find(long_leaf(1, 9) + pages) == (208, 3, PAGE_BYTES + 16, 9)
+    assert find(long_leaf(2, 9) + pages) == (208, 3, 2 * PAGE_BYTES + 16, 9)
     assert find(long_leaf(leads_to, 9) + pages) is None
 
 
 def test_a_long_value_of_no_pages_has_no_bytes() -> None:
-    assert find(long_leaf(1, 0) + long_page(1, 0)) is None
-    assert find(long_leaf(1, 1) + long_page(1, 0) + bytes(PAGE_BYTES)) is None
+    assert find(long_leaf(2, 0) + META + long_page(2, 0)) is None
+    assert find(long_leaf(2, 1) + META + long_page(2, 0) + bytes(PAGE_BYTES)) is None
 
 
 def test_the_number_of_a_long_values_page_may_end_with_the_leaf_and_not_behind_it() -> None:
     last = PAGE_BYTES - NODE - 3 - 8
 
-    assert find(long_leaf(1, 9, at=last) + long_page(1, 1)) is not None
+    assert find(long_leaf(2, 9, at=last) + META + long_page(2, 1)) is not None
     for late in range(1, 9):  # what the page behind the leaf begins with would complete it
         cut = long_leaf(2, 9, at=last + late)[:PAGE_BYTES]
-        assert find(cut + bytes(PAGE_BYTES) + long_page(2, 1)) is None
-        assert find(cut + long_page(1, 1)) is None
+        assert find(cut + META + long_page(2, 1)) is None
+        assert find(cut + long_page(1, 1) + long_page(2, 1)) is None
 
 
 def records(values: list[bytes]) -> bytes:
@@ -285,7 +285,7 @@ def test_there_are_as_many_places_as_pages_also_where_there_are_none() -> None:
 
 @pytest.mark.parametrize("page_bytes", [256, 4096, 65536])
 def test_a_page_has_256_bytes_to_64_kib(page_bytes: int) -> None:
-    whole = struct.pack("<QHHHHH", 0, 0, LEAF, 18, 0, 200) + bytes(182) + node(b"key", b"value")
+    whole = struct.pack("<QHHHHH", 0, 0, LEAF, 18, 200, 200) + bytes(182) + node(b"key", b"value")
     spans, first = np.zeros((4, 1), np.int64), np.array([0])
     memory = memoryview(whole + bytes(65537))
     assert _kernels.locate(memory, page_bytes, first, first, spans) == -1

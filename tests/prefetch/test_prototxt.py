@@ -98,6 +98,7 @@ def test_every_field_of_the_transformation_is_taken_over_in_single_precision(net
         "mean_file": None,
         "force_color": True,
         "force_gray": False,
+        "max_pixels_per_byte": 2048,
         "channels": "stored",
         "layout": "nchw",
         "dtype": "float32",

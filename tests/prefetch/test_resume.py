@@ -283,7 +283,8 @@ def test_how_a_state_names_its_records_and_its_mean_image_is_frozen(tmp_path: Pa
     records = [(b'k\xff"', encode_image(image, label=7)), (b"l", encode_image(image, label=1))]
     np.save(tmp_path / "mean.npy", image.astype(np.float32))
     options = _options(write_database(tmp_path / "two", records), batch_size=1)
-    with prefetch.open(options, transform={"mean_file": tmp_path / "mean.npy"}) as feed:
+    transform = {"mean_file": tmp_path / "mean.npy", "crop_size": 2}
+    with prefetch.open(options, transform=transform) as feed:
         state = feed.state_dict()
     assert state["dataset"] == {
         "records": 2,
