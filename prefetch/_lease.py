@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from queue import SimpleQueue
 
     import numpy.typing as npt
@@ -42,6 +43,10 @@ class Lease:
     def note_use(self, stream: Stream) -> None:
         """Remember that work on ``stream`` may use the slot's device memory."""
         self._slot.note_use(stream)
+
+    def keep_until(self, waits: list[Callable[[], object]], *, name: str, batch: object) -> None:
+        """Keep the slot's memory as it is until all of ``waits`` have returned; see `Slot`."""
+        self._slot.keep_until(waits, name=name, batch=batch)
 
 
 class LeaseEnd(weakref.ref[Lease]):
