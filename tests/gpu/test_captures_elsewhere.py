@@ -165,6 +165,21 @@ def test_nothing_waits_for_the_whole_device_before_closing(
     assert fake.stat("device_waits") == waits
 
 
+def test_waiting_for_what_a_batch_is_kept_until_spoils_no_capture(
+    source: Path, cuda: Any, theirs: Any, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    with opened(source, cuda) as feed:
+        batch = next(iter(feed))
+        with hold(cuda.stream_from(theirs)):
+            event = theirs.record()
+            with captured_elsewhere(GLOBAL):
+                batch.keep_until(event)
+                del batch
+                time.sleep(0.1)  # the thread waits meanwhile
+            assert feed.stats().slots_draining == 1
+        until(lambda: feed.stats().slots_draining == 0)
+
+
 def test_a_callers_thread_is_still_stopped_by_its_own_capture(cuda: Any, theirs: Any) -> None:
     failed = []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
 import threading
 import weakref
 from types import SimpleNamespace
@@ -307,6 +309,20 @@ def test_a_feed_that_is_dropped_ends_the_thread(
     with pytest.warns(ResourceWarning):
         del feed
     result.finish()  # the test's own guard sees that no thread is left
+
+
+def test_a_process_ends_although_it_is_never_over(source: Path) -> None:
+    code = """
+import sys, threading
+import prefetch
+from prefetch import _keep
+_keep.LIMIT_S = 0.2
+feed = prefetch.open({"source": sys.argv[1], "batch_size": 4})
+next(iter(feed)).keep_until(threading.Event())
+"""
+    command = [sys.executable, "-c", code, str(source)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_recorded_stream_is_waited_for(source: Path, simulated: Device) -> None:
