@@ -189,8 +189,8 @@ class Batch:
 
         If the wait fails, as it does for an array that JAX was made to donate, nobody knows whether
         the memory is still in use. It is not filled again, the log says why, and next() raises a
-        `memory.DeviceError` of it. Closing the feed waits ten seconds at most; the memory stays
-        for longer where it has to.
+        `memory.DeviceError` of it, which closes the feed. Closing the feed waits ten seconds at
+        most for what is not over; the memory stays for longer where it has to.
 
         Example:
             >>> import threading, prefetch, prefetch.testing

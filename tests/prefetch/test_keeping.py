@@ -189,6 +189,7 @@ def test_what_fails_is_logged_and_raised_and_the_memory_is_not_filled_again(
         result.finish()
 
         def fails() -> bool:
+            assert reader.is_whole()  # afterwards the feed is closed, and its memory gone
             try:
                 next(batches)
             except DeviceError as error:
@@ -197,7 +198,6 @@ def test_what_fails_is_logged_and_raised_and_the_memory_is_not_filled_again(
             return False
 
         until(fails)
-        assert reader.is_whole()
         assert feed.closed
     assert what in caplog.text
 
