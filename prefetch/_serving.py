@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from prefetch._delivery import Claim, EndOfEpoch, Taken
@@ -18,7 +19,7 @@ mark_entry(__file__)
 _Served = TypeVar("_Served")
 
 
-class AsyncServing(Generic[_Served]):
+class AsyncServing(ABC, Generic[_Served]):
     """Serves one epoch of a feed: of each batch, what `_served` makes of it.
 
     Several tasks of an event loop may wait at it: they get theirs in the order they asked.
@@ -62,6 +63,7 @@ class AsyncServing(Generic[_Served]):
                 raise
             raise told from None
 
+    @abstractmethod
     def _served(self, batch: Batch, stream: Stream | None) -> _Served:
         """Return what a batch is served as; may be asked again for the same one.
 
@@ -69,7 +71,6 @@ class AsyncServing(Generic[_Served]):
             batch: The batch.
             stream: The one it was handed over on; None for the thread's current one.
         """
-        raise NotImplementedError
 
     def _turn(self) -> asyncio.Lock:
         """Return what lets one task after the other wait, in their order: asyncio's lock is fair.
