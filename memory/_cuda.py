@@ -46,6 +46,9 @@ _INSUFFICIENT_DRIVER: Final = 35
 _DEVICES_UNAVAILABLE: Final = 46
 _NO_DEVICE: Final = 100
 
+ASK_AGAIN_S: Final = 0.05
+"""After which a refused call is tried again: a capture takes milliseconds to seconds."""
+
 _USE_CPU: Final = "use device 'cpu' on a machine without a GPU"
 
 

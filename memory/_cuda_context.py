@@ -32,6 +32,7 @@ from memory._cuda import (
     FORK_CURE,
     FORK_REASON,
     OUT_OF_MEMORY,
+    is_capture_error,
     runtime,
 )
 from memory._cuda_capture import stay_out_of_captures
@@ -147,8 +148,8 @@ class CudaContext:
         try:
             with self.call("memory_info"):
                 runtime.memGetInfo()
-        except DeviceError:
-            return True
+        except DeviceError as error:
+            return not is_capture_error(error)
         return False
 
     def refuse_forked(self, operation: str) -> None:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from memory import _cuda_export, _cuda_kernel, _cuda_maths
+from memory import _cuda_export, _cuda_import, _cuda_kernel, _cuda_maths
 from memory._arguments import check_byte, check_equal_sizes, check_floats, check_host_array
 from memory._cuda import runtime
 from memory._cuda_context import CudaContext
@@ -252,6 +252,21 @@ class CudaDevice:
             dl_device=dl_device,
             copy=copy,
         )
+
+    def import_array(
+        self, found: object
+    ) -> tuple[DeviceBuffer, np.dtype[Any], tuple[int, ...]] | None:
+        """View another library's array in this GPU's memory as a buffer, which keeps it.
+
+        Returns:
+            The buffer, dtype and shape; None if ``found`` is no array on a GPU.
+
+        Raises:
+            BufferMismatchError: It is read-only, or not C-contiguous.
+            DeviceMismatchError: It is on another GPU.
+        """
+        self._check_open("import_array")
+        return _cuda_import.buffer_of(self, found) if _cuda_import.is_on_a_gpu(found) else None
 
     @property
     def dlpack_device(self) -> tuple[int, int]:

@@ -16,9 +16,17 @@ import contextlib
 import logging
 import threading
 import warnings
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from memory._cuda import CAPTURE_CURE, CAPTURE_ERRORS, cupy, runtime
+from memory._cuda import (
+    ASK_AGAIN_S,
+    CAPTURE_CURE,
+    CAPTURE_ERRORS,
+    cupy,
+    is_capture_error,
+    runtime,
+)
 from memory._cuda_event import CudaEvent, HostWait
 from memory._cuda_flight import Manifest
 from memory._errors import ClosedError, DeviceError
@@ -236,21 +244,24 @@ class StreamState:
         this stream for anything any more, as when all of a ring's slots wait for just that.
         """
         while True:
-            flight = self.manifest.oldest()
-            if flight is None:
-                try:
-                    if not self._cover():
-                        return
-                except DeviceError:
-                    self.manifest.lose()
-                continue
-            number, token = flight
             try:
-                runtime.eventSynchronize(token.handle)
-            except runtime.CUDARuntimeError:
-                self.manifest.lose()  # and nothing will run any more
-            else:
-                self.manifest.land(number)
+                if not self._land_next():
+                    return
+            except (DeviceError, runtime.CUDARuntimeError) as error:
+                if not is_capture_error(error) and self.context.is_lost():
+                    self.manifest.lose()  # and nothing will run any more
+                else:
+                    sleep(ASK_AGAIN_S)  # it says nothing of the work
+
+    def _land_next(self) -> bool:
+        """Wait for the oldest flight and let go of what it holds; return False if there is none."""
+        flight = self.manifest.oldest()
+        if flight is None:
+            return self._cover()
+        number, token = flight
+        runtime.eventSynchronize(token.handle)
+        self.manifest.land(number)
+        return True
 
     def _watch(self) -> None:
         try:
@@ -263,10 +274,12 @@ class StreamState:
     def _cover(self) -> bool:
         """Record an event behind what none covers; return False, and stop, if there is nothing."""
         with self.context.call("record"), self._lock:
-            self._watched = self.manifest.has_aboard and not self.closed
-            if self._watched:
+            if self.manifest.has_aboard and not self.closed:
+                self.refuse_capture("record")
                 self._record()
-            return self._watched
+                return True
+            self._watched = False
+            return False
 
     def _record(self) -> CudaEvent:
         token = self.context.take_event()

@@ -12,9 +12,9 @@ import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from memory._cuda import is_capture_error, runtime
+from memory._cuda import ASK_AGAIN_S, is_capture_error, runtime
 from memory._cuda_capture import stay_out_of_captures
 from memory._errors import DeviceError
 from memory._thread_start import ALLOW_MORE, ThreadStart
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _logger = logging.getLogger("memory")
-
-_ASK_AGAIN_S: Final = 0.05  # a capture takes milliseconds to seconds
 
 _Job: TypeAlias = "tuple[Awaited, Callable[[], None]]"
 _Remains: TypeAlias = "tuple[Callable[[Any], object], Any, bool]"
@@ -124,7 +122,7 @@ class Undertaker:
         stay_out_of_captures()
         while True:
             with suppress(Empty):
-                remains = self._given_up.get(timeout=_ASK_AGAIN_S if self._refused else None)
+                remains = self._given_up.get(timeout=ASK_AGAIN_S if self._refused else None)
                 if isinstance(remains, threading.Event):
                     self._come_true(remains)
                 elif remains is not None:
@@ -288,4 +286,4 @@ def _wait(event: Awaited) -> None:
                 raise
         else:
             return
-        sleep(_ASK_AGAIN_S)
+        sleep(ASK_AGAIN_S)

@@ -54,6 +54,8 @@ from prefetch._errors import UnsupportedSourceError as UnsupportedSourceError
 from prefetch._feed import AsyncFeedIterator as AsyncFeedIterator
 from prefetch._feed import Feed as Feed
 from prefetch._feed import FeedIterator as FeedIterator
+from prefetch._into import Filled as Filled
+from prefetch._into import Into as Into
 from prefetch._kernel_choice import kernels_available as kernels_available
 from prefetch._open import open as open  # noqa: A004 - reads as prefetch.open
 from prefetch._open import open_prototxt as open_prototxt
@@ -84,6 +86,8 @@ __all__ = [
     "FeedConfig",
     "FeedIterator",
     "FeedStats",
+    "Filled",
+    "Into",
     "LabelsNotProducedError",
     "OutOfMemoryError",
     "PrefetchError",

@@ -8,6 +8,7 @@ import numpy as np
 
 from memory import Blob
 from prefetch._errors import BatchReleasedError, LabelsNotProducedError
+from prefetch._keep import waits_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,6 +170,80 @@ class Batch:
         self._label = None
         self._lease = None
 
+    def keep_until(self, until: object) -> None:
+        """Keep the batch's memory as it is until something is over, though the batch is let go.
+
+        For work that no stream tells of: JAX computes on a stream that it does not name. A thread
+        of the feed's waits for ``until``, in the order of these calls. Meanwhile the batch, once
+        let go, is none that you hold: ``max_batches_held`` does not count it, and next() waits
+        for memory where there is none left. Works on every device.
+
+        Args:
+            until: What your work on the batch ends in: an array of JAX's, an event, or anything
+                else with ``block_until_ready()``, ``synchronize()`` or ``wait()``; also lists,
+                tuples and mappings of such, in which NumPy's arrays and plain values are over.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+            TypeError: There is no way to wait for it.
+
+        If the wait fails, as it does for an array that JAX was made to donate, nobody knows whether
+        the memory is still in use. It is not filled again, the log says why, and next() raises a
+        `memory.DeviceError` of it, which closes the feed. Closing the feed waits ten seconds at
+        most for what is not over; the memory stays for longer where it has to.
+
+        Example:
+            >>> import threading, prefetch, prefetch.testing
+            >>> with prefetch.testing.example_database() as path:
+            ...     with prefetch.open({"source": path, "batch_size": 4}) as feed:
+            ...         batch, is_read = next(iter(feed)), threading.Event()
+            ...         batch.keep_until(is_read)
+            ...         address = batch.data.numpy().ctypes.data  # given to whoever reads it there
+            ...         del batch
+            ...         is_read.set()
+        """
+        waits = waits_of(until)
+        lease = self._taken("keep_until()")
+        name = f"batch {self.number} of epoch {self.epoch}"
+        lease.keep_until(waits, name=name, batch=(self._data, self._label))
+
+    def record_stream(self, stream: object) -> None:
+        """Keep the batch's memory until a stream of yours has done its work on it.
+
+        For work on a stream that is neither the current one at next() nor the feed's `to_stream`,
+        and that takes the batch by its address. The stream is made to wait for the batch's copies
+        to the device. The memory is not filled again before what the stream has been given by the
+        time the batch, and all that was made of it, is let go.
+
+        Args:
+            stream: As for `Feed.to_stream`.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+            NoDeviceMemoryError: The device has no memory of its own, and so no streams: ``cpu``.
+            DeviceMismatchError: It is another device's stream.
+            BufferMismatchError: It is no stream at all.
+
+        Example:
+            >>> import memory, prefetch, prefetch.testing
+            >>> with (
+            ...     prefetch.testing.example_database() as path,
+            ...     memory.open_device("simulated") as device,
+            ...     device.make_stream("side") as side,
+            ...     prefetch.open({"source": path, "batch_size": 4}, device=device) as feed,
+            ... ):
+            ...     for batch in feed:
+            ...         batch.record_stream(side)
+            ...         del batch  # after the work was queued
+        """
+        lease = self._taken("record_stream()")
+        theirs = self._device.stream_from(stream)
+        lease.note_use(theirs)
+        with self._device.use_stream(theirs):
+            self.data.gpu_data()
+            if self._label is not None:
+                self.label.gpu_data()
+
     def __len__(self) -> int:
         """Return N, the number of examples."""
         return len(self.indices)
@@ -198,6 +273,12 @@ class Batch:
     def __repr__(self) -> str:
         what = "released" if self._data is None else f"data={self._data.shape}"
         return f"<Batch epoch={self.epoch} number={self.number} n={len(self)} {what}>"
+
+    def _taken(self, name: str) -> Lease:
+        """Return the lease of a batch that was not released."""
+        if self._lease is None:
+            raise self._released(name)
+        return self._lease
 
     def _released(self, name: str) -> BatchReleasedError:
         return BatchReleasedError(

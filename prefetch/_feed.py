@@ -6,14 +6,15 @@ iterators hold the feed, so that ``for batch in prefetch.open(...)`` keeps it.
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from prefetch._counted import counted
 from prefetch._delivery import Claim, EndOfEpoch, Taken
 from prefetch._errors import FeedClosedError, PrefetchWarning, StaleIteratorError, StateError
+from prefetch._into import Into
 from prefetch._nested import is_nested, mark_entry
+from prefetch._serving import AsyncServing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -118,6 +119,43 @@ class Feed:
         """
         self._prefetcher.consumer_stream = _adopted(stream, self._prefetcher)
         self._stream = stream
+
+    def into(self, data: object, label: object = None) -> Into:
+        """Serve the batches in arrays of yours, at the same addresses every time.
+
+        For CUDA graphs, and for ``torch.compile(mode="reduce-overhead")``. Each ``for`` over what
+        is returned serves an epoch, as one over the feed does: every batch is copied on your
+        stream, the current one or that of `to_stream`, behind the work that it was given before.
+        The batch is let go at once. The host does not wait: on a device with memory of its own the
+        bytes are there for later work on that stream, and for others when it has come that far.
+
+        Args:
+            data: A writable, C-contiguous array of the batches' dtype and shape (batch_size, C, H,
+                W), or (batch_size, H, W, C). On a GPU anything in its memory that offers
+                ``__cuda_array_interface__`` or DLPack, such as a tensor of PyTorch's that needs no
+                gradient; on every device an array of NumPy's, or a tensor on the host.
+            label: Likewise, of shape (batch_size,); None to leave the labels out.
+
+        Returns:
+            What serves a `Filled` for every batch, and is to be iterated once an epoch. A last
+            batch that is smaller is in the first ``n`` rows, and leaves the others as they were.
+
+        Raises:
+            BufferMismatchError: An array is of another kind; next() raises it for another dtype or
+                shape, names both, and serves the batch again when it is asked again.
+            DeviceMismatchError: An array is on another GPU.
+
+        Example:
+            >>> import numpy, prefetch, prefetch.testing
+            >>> images = numpy.empty((6, 3, 8, 8), numpy.float32)
+            >>> with prefetch.testing.example_database() as path:
+            ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+            ...         for filled in feed.into(images):
+            ...             print(filled.number, filled.n, images[: filled.n].shape)
+            0 6 (6, 3, 8, 8)
+            1 4 (4, 3, 8, 8)
+        """
+        return Into(self, data, label)
 
     @property
     def closed(self) -> bool:
@@ -311,56 +349,12 @@ class FeedIterator:
             raise told from None
 
 
-class AsyncFeedIterator:
+class AsyncFeedIterator(AsyncServing["Batch"]):
     """Serves one epoch of a feed without blocking the event loop; made by ``aiter(feed)``.
 
     Several tasks of an event loop may wait at it: they get the batches in the order they asked.
+    Raises as `FeedIterator` does; a wait that is cancelled takes no batch.
     """
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._claim = Claim()
-        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._holder: Taken | None = None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Batch:
-        """Return the next batch; raises as `FeedIterator` does.
-
-        A wait that is cancelled takes no batch.
-
-        Raises:
-            StopAsyncIteration: The epoch is over.
-        """
-        prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
-        turn = self._turn()
-        try:
-            async with turn:
-                self._holder = taken
-                batch = await prefetcher.take_async(self._claim, taken)
-            taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300
-        except EndOfEpoch:
-            self._feed._note_end()  # noqa: SLF001
-            raise StopAsyncIteration from None
-        except BaseException as error:
-            if self._holder is taken and turn.locked():
-                turn.release()  # the exception came between the block's last step and its end
-            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
-            if prefetcher.closed and isinstance(error, Exception):  # a task that ends cannot wait
-                await prefetcher.join_async()
-            if told is error:
-                raise
-            raise told from None
-
-    def _turn(self) -> asyncio.Lock:
-        """Return what lets one task after the other wait, in their order: asyncio's lock is fair.
-
-        A lock belongs to an event loop, and the iterator may be used on one after another.
-        """
-        loop = asyncio.get_running_loop()
-        turns = self._turns
-        if turns is None or turns[0] is not loop:
-            self._turns = turns = loop, asyncio.Lock()
-        return turns[1]
+    def _served(self, batch: Batch, stream: Stream | None) -> Batch:  # noqa: ARG002
+        return batch

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from memory import DeviceBuffer
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from queue import SimpleQueue
 
     import numpy.typing as npt
 
-    from memory import DeviceBuffer, HostBuffer, Stream
+    from memory import HostBuffer, Stream
     from prefetch._feed import Feed
     from prefetch._slot import Slot
 
@@ -42,6 +45,10 @@ class Lease:
     def note_use(self, stream: Stream) -> None:
         """Remember that work on ``stream`` may use the slot's device memory."""
         self._slot.note_use(stream)
+
+    def keep_until(self, waits: list[Callable[[], object]], *, name: str, batch: object) -> None:
+        """Keep the slot's memory as it is until all of ``waits`` have returned; see `Slot`."""
+        self._slot.keep_until(waits, name=name, batch=batch)
 
 
 class LeaseEnd(weakref.ref[Lease]):
@@ -128,6 +135,20 @@ class DeviceHold:
     def note_use(self, stream: Stream) -> None:
         """Pass on to the lease that ``stream`` was handed the memory."""
         self._lease.note_use(stream)
+
+    def without_lease(self, buffer: DeviceBuffer) -> DeviceBuffer:
+        """Return a range of the allocation that keeps nothing but that."""
+        return DeviceBuffer(buffer.ptr, buffer.nbytes, device=buffer.device, owner=self._allocation)
+
+
+def without_lease(buffer: DeviceBuffer) -> DeviceBuffer:
+    """Return the same range of a slot's memory, but not as a hold on the batch.
+
+    For work on a stream that the slot knows of: it waits for that by itself.
+    """
+    hold = buffer.owner
+    assert isinstance(hold, DeviceHold)
+    return hold.without_lease(buffer)
 
 
 def export_array(

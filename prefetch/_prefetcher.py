@@ -618,6 +618,7 @@ class Prefetcher:
         if not self._stopping:
             self._why_closed = why
         self._stopping = True
+        self._ring.keeper.stop()
         self._wake_all()
 
     def abandon(self, *, wait: bool) -> None:
@@ -647,6 +648,12 @@ class Prefetcher:
         Args:
             wait: Whether this thread may wait; else the readers are only told.
         """
+        self._close(wait=wait)
+        if wait and self._pid == os.getpid():
+            self._ring.keeper.join()
+
+    def _close(self, *, wait: bool) -> None:
+        """Close, but do not wait for what batches are kept until."""
         if self._pid != os.getpid():
             return  # the threads are the parent's, and the lock may be held by one of them
         self.request_stop()
@@ -669,7 +676,7 @@ class Prefetcher:
                 self._news.discard(waiter)
                 break
             await self._until(waiter)
-        self.close()
+        self._close(wait=True)
 
     @property
     def closed(self) -> bool:

@@ -27,6 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from memory import ClosedError, DeviceError
+from prefetch._keep import Keeper
 from prefetch._lease import FeedEnd, LeaseEnd
 from prefetch._slot import Slot, SlotState
 
@@ -60,6 +61,7 @@ class Ring:
         transform: What the device does to each batch; None where the host does it.
 
     Attributes:
+        keeper: Waits for what batches are kept until.
         inbox: What has come back, and wake-ups.
         slots: All slots.
         num_ahead: Slots whose batch is ready or on its way.
@@ -72,6 +74,7 @@ class Ring:
         self, device: Device, num_slots: int, *, transform: DeviceTransform | None = None
     ) -> None:
         self.inbox: SimpleQueue[Arrival] = SimpleQueue()
+        self.keeper = Keeper(device)
         self.slots: list[Slot] = []
         self.num_ahead = 0
         self.num_leased = 0
@@ -89,6 +92,7 @@ class Ring:
     def grow(self) -> None:
         """Add a free slot; its memory is allocated when it is first filled."""
         slot = Slot(self._num_made, self._device, self.inbox, transform=self._transform)
+        slot.keeper = self.keeper
         after = (self._num_made + 1, [*self.slots, slot], deque((*self._free, slot)))
         # In one assignment: a signal may interrupt the consumer, whose call this is.
         self._num_made, self.slots, self._free = after

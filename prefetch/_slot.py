@@ -18,7 +18,7 @@ from prefetch._lease import DeviceHold, Lease, LeaseEnd, export_array
 from prefetch._staging import StagedMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from queue import SimpleQueue
 
     import numpy.typing as npt
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from prefetch._bad_records import BadRecord
     from prefetch._batch import PackedKeys
     from prefetch._device_transform import DeviceTransform
+    from prefetch._keep import Keeper
     from prefetch._mapped_records import MappedRecords
     from prefetch._order import PlannedBatch
     from prefetch._source import Records
@@ -151,9 +152,12 @@ class Slot:
         discarded: Whether the batch is no longer wanted.
         data: (N, ...) rows being filled: the batch's own, or what is staged for the device.
         labels: (N,) host array being filled; None where there are no labels.
-        events: Events of the work that fills the device's memory; while it is draining, of what is
-            waited for.
+        events: Events of the work that fills the device's memory, and of what the consumer has it
+            kept until; while it is draining, of what is waited for.
+        keeper: Waits for what it is kept until.
     """
+
+    keeper: Keeper
 
     def __init__(
         self,
@@ -227,6 +231,19 @@ class Slot:
         """
         if stream not in self.streams:
             self.streams.append(stream)
+
+    def keep_until(self, waits: list[Callable[[], object]], *, name: str, batch: object) -> None:
+        """Do not fill it again before all of ``waits`` have returned; while it is leased.
+
+        Args:
+            waits: Called on another thread.
+            name: Of the batch, for errors.
+            batch: What keeps the batch's memory, and its lease.
+        """
+        blocks = (*self._data_memory.blocks, *self._label_memory.blocks)
+        # Of a feed that is closed the slot's memory has gone, and what the lease keeps is nothing.
+        holds = batch if self.keeper.is_stopping else blocks
+        self.events.append(self.keeper.keep(waits, name=name, holds=holds))
 
     @property
     def is_held(self) -> bool:

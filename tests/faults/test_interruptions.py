@@ -17,6 +17,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import prefetch
@@ -143,6 +144,28 @@ def test_what_a_handler_raises_at_any_line_of_next_leaves_the_feed_open(
             numbers += [batch.number for batch in loop]
             assert numbers == list(range(10))
             assert [batch.number for batch in feed] == list(range(10))
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_what_a_handler_raises_as_a_batch_is_copied_into_an_array_loses_none(
+    source: Path, device: str
+) -> None:
+    with opened(source, "cpu") as feed:
+        batch = next(iter(feed))
+        images = np.empty(batch.data.shape, batch.data.dtype)
+        del batch
+    for tracer in lines("prefetch._into"):
+        with opened(source, device) as feed, handler(_raise_stop):
+            loop = iter(feed.into(images))
+            numbers = [next(loop).number]
+            try:
+                with tracer:
+                    numbers.append(next(loop).number)
+            except Stop:
+                assert not feed.closed
+            assert feed.state_dict()["served"] == 2 * len(numbers)
+            numbers += [filled.number for filled in loop]
+            assert numbers == list(range(10))
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])

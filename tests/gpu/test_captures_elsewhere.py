@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +165,21 @@ def test_nothing_waits_for_the_whole_device_before_closing(
     assert fake.stat("device_waits") == waits
 
 
+def test_waiting_for_what_a_batch_is_kept_until_spoils_no_capture(
+    source: Path, cuda: Any, theirs: Any, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    with opened(source, cuda) as feed:
+        batch = next(iter(feed))
+        with hold(cuda.stream_from(theirs)):
+            event = theirs.record()
+            with captured_elsewhere(GLOBAL):
+                batch.keep_until(event)
+                del batch
+                time.sleep(0.1)  # the thread waits meanwhile
+            assert feed.stats().slots_draining == 1
+        until(lambda: feed.stats().slots_draining == 0)
+
+
 def test_a_callers_thread_is_still_stopped_by_its_own_capture(cuda: Any, theirs: Any) -> None:
     failed = []
 
@@ -181,3 +198,32 @@ def test_a_callers_thread_is_still_stopped_by_its_own_capture(cuda: Any, theirs:
     thread.join()
     assert len(failed) == 1
     assert "is being captured into a CUDA graph" in failed[0]
+
+
+@pytest.mark.fake_only
+@pytest.mark.parametrize("call", ["cuEventSynchronize@1+=900", "cuEventSynchronize@1=400"])
+@pytest.mark.parametrize("own", [True, False], ids=["our stream", "the caller's"])
+def test_what_work_in_flight_holds_outlasts_an_error_that_says_nothing_of_the_work(
+    cuda: Any,
+    theirs: Any,
+    fake: Any,
+    until: Callable[[Callable[[], bool]], None],
+    call: str,
+    *,
+    own: bool,
+) -> None:
+    stream = cuda.make_stream() if own else cuda.stream_from(theirs)
+    target, source = cuda.alloc_device(64), cuda.alloc_host(64)
+    held = weakref.ref(target)
+    with hold(stream):
+        fake.inject(call)
+        cuda.copy_to_device(target, source.array, stream=stream)
+        del target
+        time.sleep(0.2)  # the waiter asks meanwhile
+        gc.collect()
+        assert held() is not None
+        assert "copy_to_device" in stream.state.manifest.pending()
+        fake.inject(None)
+    until(lambda: held() is None)
+    stream.close()
+    source.close()

@@ -139,3 +139,34 @@ def test_a_librarys_stream_outlasts_a_loaded_state_although_the_device_is_opened
         theirs.synchronize()
         assert (out.view(np.float32).reshape(BATCH, -1) == 4 + np.arange(BATCH)[:, None]).all()
         del batch
+
+
+def test_a_slot_is_not_refilled_before_what_a_recorded_stream_was_given_has_run(
+    source: Path, cuda: Any
+) -> None:
+    theirs = cupy.cuda.Stream(non_blocking=True)
+    read = []
+    with prefetch.open(
+        {"source": source, "batch_size": BATCH, "prefetch": 2, "threads": 1}, device=cuda
+    ) as feed:
+        batches = iter(feed)
+        with hold(cuda.stream_from(theirs)):
+            for _ in range(3):
+                batch = next(batches)
+                batch.record_stream(TorchStream(theirs))
+                out = cuda.alloc_host(batch.data.nbytes).array
+                cupy.cuda.runtime.memcpyAsync(
+                    out.ctypes.data,
+                    batch.data.cupy().data.ptr,
+                    out.nbytes,
+                    cupy.cuda.runtime.memcpyDeviceToHost,
+                    theirs.ptr,
+                )
+                read.append(out)
+                del batch
+            assert feed.stats().slots_draining == 3
+        theirs.synchronize()
+        assert next(batches).number == 3
+    for number, out in enumerate(read):
+        values = out.view(np.float32).reshape(BATCH, -1)
+        assert (values == np.arange(BATCH)[:, None] + BATCH * number).all()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import shutil
@@ -90,6 +91,20 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
 def test_every_example_in_a_docstring_gives_what_it_shows(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=_FLAGS)
     assert 0 == result.failed
+
+
+@pytest.mark.parametrize("package", ["memory", "prefetch"])
+@pytest.mark.usefixtures("workplace")
+def test_every_example_of_a_public_class_gives_what_it_shows(package: str) -> None:
+    """Those of its methods too: doctest takes their modules, which are private, for others."""
+    module = importlib.import_module(package)
+    public = [getattr(module, name) for name in module.__all__]
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=_FLAGS)
+    for found in (cls for cls in public if inspect.isclass(cls)):
+        for example in finder.find(found, module=False, globs=dict(vars(module))):
+            runner.run(example)
+    assert 0 == runner.failures
+    assert runner.tries
 
 
 def _check_session(text: str, namespace: dict[str, Any], document: Path, line: int) -> None:

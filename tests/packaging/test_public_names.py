@@ -25,8 +25,8 @@ _PUBLIC = {
         ConfigNotFoundError CorruptDatabaseError DatabaseChangedError DatabaseInUseError
         DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedBusyError FeedClosedError FeedConfig
-        FeedIterator FeedStats LabelsNotProducedError OutOfMemoryError PrefetchError PrefetchWarning
-        QuarantineError RecordError
+        FeedIterator FeedStats Filled Into LabelsNotProducedError OutOfMemoryError PrefetchError
+        PrefetchWarning QuarantineError RecordError
         RingTooLargeError SourceError StaleIteratorError StateError ThreadStartError
         TooManyBadRecordsError
         UnsupportedSourceError kernels_available open open_prototxt
