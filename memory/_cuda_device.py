@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from memory import _cuda_export, _cuda_kernel, _cuda_maths
-from memory._arguments import check_byte, check_equal_sizes, check_floats, check_host_array
+from memory._arguments import address_of, check_byte, check_equal_sizes, check_floats, check_host_array
 from memory._cuda import runtime
 from memory._cuda_context import CudaContext
 from memory._cuda_memory import CudaMemory
@@ -147,14 +147,14 @@ class CudaDevice:
         """Queue a copy from the host; see ``Device.copy_to_device``."""
         self.check_buffer("dst", dst)
         check_host_array("src", src, nbytes=dst.nbytes)
-        ends = dst.ptr, _address(src)
+        ends = dst.ptr, address_of(src)
         self._copy("to_device", *ends, dst.nbytes, holds=(dst, src), stream=stream)
 
     def copy_to_host(self, dst: NDArray[np.uint8], src: DeviceBuffer, *, stream: Stream) -> None:
         """Queue a copy to the host; see ``Device.copy_to_host``."""
         self.check_buffer("src", src)
         check_host_array("dst", dst, nbytes=src.nbytes, writable=True)
-        ends = _address(dst), src.ptr
+        ends = address_of(dst), src.ptr
         self._copy("to_host", *ends, src.nbytes, holds=(dst, src), stream=stream)
 
     def copy_on_device(self, dst: DeviceBuffer, src: DeviceBuffer, *, stream: Stream) -> None:
@@ -331,12 +331,6 @@ class CudaDevice:
         return (
             f"<CudaDevice {self.name}, {info.allocated_bytes} bytes of {info.limit_bytes}{state}>"
         )
-
-
-def _address(array: NDArray[np.uint8]) -> int:
-    # Half the time of array.ctypes.data.
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _whose(found: object) -> str:
