@@ -18,6 +18,7 @@ import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reade
 from prefetch._errors import FeedClosedError
 from prefetch._fill import Filler
 from prefetch._nested import mark_entry
+from prefetch._numa import stay_near
 from prefetch._schedule import Opening
 from prefetch._whereabouts import located
 
@@ -43,6 +44,7 @@ class Reader(threading.Thread):
 
     def __init__(self, prefetcher: Prefetcher, number: int, *, clock: Callable[[], float]) -> None:
         super().__init__(name=f"ringfeed-reader-{number}", daemon=True)
+        self._number = number
         self._prefetcher = prefetcher
         self._assembly = prefetcher.assembly
         self._clock = clock
@@ -70,6 +72,11 @@ class Reader(threading.Thread):
                 stream: Stream | None = None
                 if self._assembly.device.has_device_memory:
                     self._assembly.device.dedicate_thread()
+                    stay_near(
+                        self._assembly.device,
+                        num_readers=self._assembly.num_threads,
+                        is_first=self._number == 0,
+                    )
                     stream = self._assembly.device.make_stream(self.name)
                     stack.callback(stream.close)
                 filler = Filler(self._assembly, go_on=self._go_on)

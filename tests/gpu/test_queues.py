@@ -47,9 +47,7 @@ def read_later(device: Any, batch: prefetch.Batch) -> Any:
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
-def test_flags_are_those_that_cost_nothing(
-    source: Path, cuda: Any, fake: Any, where: str
-) -> None:
+def test_flags_are_those_that_cost_nothing(source: Path, cuda: Any, fake: Any, where: str) -> None:
     before = [fake.stat(name) for name in COSTLY]
     theirs = cupy.cuda.Stream(non_blocking=True)
     with prefetch.open(options(source, where=where), device=cuda) as feed:
@@ -92,9 +90,7 @@ def test_a_full_stream_of_the_callers_delays_its_own_calls_and_tears_nothing(
     assert len(seen) == BATCHES
 
 
-def test_a_full_stream_of_ours_holds_up_no_other_stream(
-    cuda: Any, fake: Any, until: Any
-) -> None:
+def test_a_full_stream_of_ours_holds_up_no_other_stream(cuda: Any, fake: Any, until: Any) -> None:
     fake.configure(queue=8)
     source, target = cuda.alloc_host(64).array, cuda.alloc_device(64)
     with cuda.make_stream() as full, cuda.make_stream() as free:
