@@ -19,6 +19,7 @@ from prefetch._errors import FeedClosedError
 from prefetch._fill import Filler
 from prefetch._nested import mark_entry
 from prefetch._numa import stay_near
+from prefetch._nvtx import ranged
 from prefetch._schedule import Opening
 from prefetch._whereabouts import located
 
@@ -171,6 +172,7 @@ class Reader(threading.Thread):
             return None
         return self._prefetcher.shaped(slot)
 
+    @ranged("plan")
     def _plan(self, slot: Slot) -> bool:
         """Plan a slot's batch; return whether that went well."""
         try:
@@ -180,6 +182,7 @@ class Reader(threading.Thread):
             return False
         return True
 
+    @ranged("push")
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None
         self._doing = f"pushing slot {slot.number}"

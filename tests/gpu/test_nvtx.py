@@ -1,0 +1,22 @@
+"""Ranges for profilers by CuPy, where the package nvtx is not installed."""
+
+from __future__ import annotations
+
+import sys
+
+import cupy
+import pytest
+
+from prefetch import _nvtx
+
+
+def test_cupy_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+    ranges = _nvtx._choose("1")
+    assert ranges is not None
+    ranges.push("read")  # without a profiler it goes nowhere
+    ranges.pop()
+    seen: list[str] = []
+    monkeypatch.setattr(cupy.cuda.nvtx, "RangePush", seen.append)
+    ranges.push("read")
+    assert seen == ["ringfeed read"]
