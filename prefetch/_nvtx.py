@@ -50,7 +50,7 @@ def _choose(wish: str) -> _Ranges | None:
         if cupy is not None and cupy.cuda.nvtx.available:
             return _Ranges(
                 lambda name: cupy.cuda.nvtx.RangePush(f"{_DOMAIN} {name}"),
-                lambda: cupy.cuda.nvtx.RangePop(),
+                cupy.cuda.nvtx.RangePop,
             )
         logger.warning("%s is 1, and neither nvtx nor CuPy is installed: no ranges", _VARIABLE)
         return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import cupy
-import pytest
 
 from prefetch import _nvtx
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_cupy_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
