@@ -129,10 +129,14 @@ class TestKernelsAreLoadedBeforeTheirFirstLaunch:
         # A text of its own: CuPy keeps what it has compiled and loaded.
         kernel = cuda.compile(_cuda_maths.SOURCE + "// here", "ringfeed_scale_float")
         before, target = fake.stat("lazy_loads"), cuda.alloc_device(64)
-        with cuda.make_stream() as busy, cuda.make_stream() as stream, fake.hold(busy):
-            busy.record()
+        with cuda.make_stream() as busy, cuda.make_stream() as stream, fake.hold(busy) as held:
+            event = busy.record()
+            timer = threading.Timer(5, held.release)  # a launch that waits fails, and hangs not
+            timer.start()
             kernel((1,), (16,), (target, np.float32(1), np.uint64(16)), stream=stream)
             stream.synchronize()
+            timer.cancel()
+            assert not event.done()
         assert fake.stat("lazy_loads") == before
 
     def test_those_of_the_maths(
