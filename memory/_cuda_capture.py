@@ -8,13 +8,15 @@ has exchanged its mode for *relaxed* is exempt: its calls neither fail nor do ha
 from __future__ import annotations
 
 import ctypes
-import functools
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from memory._cuda_driver import driver_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+_INT_POINTER: Final = ctypes.POINTER(ctypes.c_int)
 _RELAXED: Final = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
@@ -39,21 +41,10 @@ def out_of_captures() -> Iterator[None]:
 
 def _exchange(mode: int) -> int:
     """Give the calling thread another mode; return the one that it had."""
-    function = _driver_function()
+    # None for a driver older than CUDA 10.1, whose captures are no matter.
+    function = driver_function("cuThreadExchangeStreamCaptureMode", _INT_POINTER)
     if function is None:
         return mode
     value = ctypes.c_int(mode)
     function(ctypes.byref(value))
     return value.value
-
-
-@functools.cache
-def _driver_function() -> Callable[[Any], int] | None:
-    # CuPy does not wrap this one. The library is loaded already, so that its name finds it.
-    try:
-        function = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    except (OSError, AttributeError):  # a driver older than CUDA 10.1, whose captures are no matter
-        return None
-    function.argtypes = [ctypes.POINTER(ctypes.c_int)]
-    function.restype = ctypes.c_int
-    return function

@@ -71,12 +71,14 @@ class CudaContext:
         undertaker: Frees what finalizers have given up.
         waiters: Wait for events on behalf of callbacks.
         forked: Whether this is the child of a process that opened the GPU.
+        kernels: Names of the kernels that are loaded and were not made by ``compile``.
     """
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
         self.name = f"cuda:{ordinal}"
         self.forked = False
+        self.kernels: set[str] = set()
         self.undertaker = Undertaker(ordinal, self.wait_for_streams)
         self.waiters = Waiters(ordinal)
         self._lock = threading.Lock()

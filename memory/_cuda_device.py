@@ -8,10 +8,17 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from memory import _cuda_export, _cuda_import, _cuda_kernel, _cuda_maths
-from memory._arguments import check_byte, check_equal_sizes, check_floats, check_host_array
+from memory._arguments import (
+    address_of,
+    check_byte,
+    check_equal_sizes,
+    check_floats,
+    check_host_array,
+)
 from memory._cuda import runtime
 from memory._cuda_context import CudaContext
 from memory._cuda_memory import CudaMemory
+from memory._cuda_priority import priority_number
 from memory._cuda_stream import CudaStream
 from memory._cuda_streams import CudaStreams
 from memory._device import DeviceBuffer, DeviceMemory
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike, NDArray
 
+    from memory._cuda_priority import StreamPriority
     from memory._cuda_stream import StreamState
     from memory._device import HostBuffer, Kernel, Stream
 
@@ -53,6 +61,11 @@ class CudaDevice:
         ordinal: Number of the GPU.
         pageable_fallback: Where no more host memory can be pinned, take ordinary memory and say so
             in the log, instead of raising HostMemoryError.
+        stream_priority: Of the streams that it makes, a feed's readers' among them: ``high``,
+            ``low`` or CUDA's number, within the GPU's range.
+
+    Raises:
+        OptionValueError: If the GPU has no such priority.
 
     Attributes:
         context: What its parts share.
@@ -60,15 +73,23 @@ class CudaDevice:
 
     has_device_memory = True
 
-    def __init__(self, ordinal: int, *, pageable_fallback: bool = False) -> None:
+    def __init__(
+        self,
+        ordinal: int,
+        *,
+        pageable_fallback: bool = False,
+        stream_priority: StreamPriority = "high",
+    ) -> None:
         self.context = CudaContext(ordinal)
         # The first call that needs a context on the GPU: it shows here if the GPU is not usable.
         with self.context.call("memory_info"):
             _, total_bytes = runtime.memGetInfo()
+            self._pci_bus_id: str = runtime.deviceGetPCIBusId(ordinal)
+            priority = priority_number(stream_priority, device=self.name)
         self._memory = CudaMemory(
             self.context, total_bytes=int(total_bytes), pageable_fallback=pageable_fallback
         )
-        self._streams = CudaStreams(self.context, self)
+        self._streams = CudaStreams(self.context, self, priority=priority)
         self._lock = threading.Lock()
         self._closed = False
         weakref.finalize(self, self.context.stop_soon).atexit = False
@@ -82,6 +103,11 @@ class CudaDevice:
     def ordinal(self) -> int:
         """Number of the GPU, as CUDA counts them in this process."""
         return self.context.ordinal
+
+    @property
+    def pci_bus_id(self) -> str:
+        """The GPU's place on the PCI bus, as in ``0000:3B:00.0``."""
+        return self._pci_bus_id
 
     def alloc_host(self, nbytes: int, *, zero: bool = False) -> HostBuffer:
         """Allocate pinned memory of exactly that size; see ``Device.alloc_host``."""
@@ -147,14 +173,14 @@ class CudaDevice:
         """Queue a copy from the host; see ``Device.copy_to_device``."""
         self.check_buffer("dst", dst)
         check_host_array("src", src, nbytes=dst.nbytes)
-        ends = dst.ptr, _address(src)
+        ends = dst.ptr, address_of(src)
         self._copy("to_device", *ends, dst.nbytes, holds=(dst, src), stream=stream)
 
     def copy_to_host(self, dst: NDArray[np.uint8], src: DeviceBuffer, *, stream: Stream) -> None:
         """Queue a copy to the host; see ``Device.copy_to_host``."""
         self.check_buffer("src", src)
         check_host_array("dst", dst, nbytes=src.nbytes, writable=True)
-        ends = _address(dst), src.ptr
+        ends = address_of(dst), src.ptr
         self._copy("to_host", *ends, src.nbytes, holds=(dst, src), stream=stream)
 
     def copy_on_device(self, dst: DeviceBuffer, src: DeviceBuffer, *, stream: Stream) -> None:
@@ -346,12 +372,6 @@ class CudaDevice:
         return (
             f"<CudaDevice {self.name}, {info.allocated_bytes} bytes of {info.limit_bytes}{state}>"
         )
-
-
-def _address(array: NDArray[np.uint8]) -> int:
-    # Half the time of array.ctypes.data.
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _whose(found: object) -> str:

@@ -42,8 +42,9 @@ class CudaKernel:
         self._device = device
         self._name = name
         self._kernel = cupy.RawKernel(source, name)
-        with device.context.call("compile"), _explained(device.name, f"compile of {name!r}"):
+        with device.context.call("compile"), explained(device.name, f"compile of {name!r}"):
             self._kernel.compile()
+            load(self._kernel)
 
     def __call__(
         self,
@@ -65,6 +66,18 @@ class CudaKernel:
         return f"<CudaKernel {self._name} on {self._device.name}>"
 
 
+def load(kernel: Any) -> None:
+    """Have CUDA load a kernel to the current device now, and not as it is first launched.
+
+    It loads lazily, and may wait for all the device's work to do so: a launch would wait for
+    streams that it has nothing to do with, with its own stream's lock held.
+
+    Args:
+        kernel: CuPy's.
+    """
+    _ = kernel.num_regs  # what is asked about is loaded
+
+
 def queue(state: StreamState, operation: str, run: Callable[[], object], *holds: object) -> None:
     """Queue launches, unless the first buffer that they work on is empty.
 
@@ -79,14 +92,14 @@ def queue(state: StreamState, operation: str, run: Callable[[], object], *holds:
         if isinstance(holds[0], DeviceBuffer) and holds[0].nbytes == 0:
             return  # CUDA refuses a grid without blocks
         # CuPy launches on its current stream.
-        with _explained(state.context.name, operation), state.as_cupy():
+        with explained(state.context.name, operation), state.as_cupy():
             run()
 
     state.submit(operation, launch, holds)
 
 
 @contextlib.contextmanager
-def _explained(device: str, operation: str) -> Iterator[None]:
+def explained(device: str, operation: str) -> Iterator[None]:
     """Say what CuPy's many kinds of errors mean when a kernel is compiled and launched."""
     try:
         yield

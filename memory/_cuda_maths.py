@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from memory._cuda import cupy
-from memory._cuda_kernel import queue
+from memory._cuda_kernel import explained, load, queue
 
 if TYPE_CHECKING:
     from memory._cuda_stream import StreamState
@@ -137,6 +137,7 @@ def kernel_names() -> tuple[str, ...]:
 def axpy(state: StreamState, y: DeviceBuffer, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
     """Queue y = alpha * x + y, with two roundings."""
     count = _count(y, alpha.dtype)
+    _prepare(state, "axpy", alpha.dtype, count)
     arguments = (np.uint64(y.ptr), np.uint64(x.ptr), alpha, np.uint64(count))
     queue(state, "axpy", lambda: _launch("axpy", alpha.dtype, count, arguments), y, x)
 
@@ -144,6 +145,7 @@ def axpy(state: StreamState, y: DeviceBuffer, x: DeviceBuffer, alpha: np.floatin
 def scale(state: StreamState, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
     """Queue x = alpha * x."""
     count = _count(x, alpha.dtype)
+    _prepare(state, "scale", alpha.dtype, count)
     arguments = (np.uint64(x.ptr), alpha, np.uint64(count))
     queue(state, "scale", lambda: _launch("scale", alpha.dtype, count, arguments), x)
 
@@ -160,6 +162,8 @@ def reduce(state: StreamState, operation: str, x: DeviceBuffer, kind: np.dtype[A
     count = _count(x, kind)
     if count == 0:
         return 0.0
+    for each in (operation, "sum"):
+        _prepare(state, each, kind, count)
     sums: list[Any] = []
     queue(state, operation, lambda: sums.extend(_sums(operation, kind, x.ptr, count)), x)
     state.record(operation).synchronize()
@@ -188,9 +192,20 @@ def _launch(operation: str, kind: np.dtype[Any], count: int, arguments: tuple[An
     _kernel(_name(operation, kind))((blocks,), (_BLOCK,), arguments)
 
 
+def _prepare(state: StreamState, operation: str, kind: np.dtype[Any], count: int) -> None:
+    """Compile and load a kernel before its first launch, without the lock of any stream."""
+    name = _name(operation, kind)
+    ready = state.context.kernels
+    if count and name not in ready:
+        with state.context.call(operation), explained(state.context.name, operation):
+            state.refuse_capture(operation)  # which compiling and loading would spoil
+            load(_kernel(name))
+        ready.add(name)
+
+
 @functools.cache
 def _kernel(name: str) -> Any:
-    return cupy.RawKernel(SOURCE, name)  # compiles where it first runs, for each GPU
+    return cupy.RawKernel(SOURCE, name)  # compiles when it is first asked for, for each GPU
 
 
 def _name(operation: str, kind: np.dtype[Any]) -> str:

@@ -192,9 +192,11 @@ class CudaMemory:
             self._context.name,
             requested_bytes=nbytes,
             used_bytes=self.host.balance().nbytes,
-            cure="no more host memory can be pinned: see `ulimit -l` and the container's memory "
-            "limit, lower prefetch or batch_size, or allow slower copies from ordinary memory "
-            f"with open_device('{self._context.name}', {FALLBACK_OPTION}=True)",
+            # Not `ulimit -l`: it has no say in what the driver pins.
+            cure="no more host memory can be pinned: see how much the machine has free and the "
+            "container's memory limit (memory.max) allows, and under WSL2 that half of the memory "
+            "is the most; lower prefetch or batch_size, or allow slower copies from ordinary "
+            f"memory with open_device('{self._context.name}', {FALLBACK_OPTION}=True)",
         )
 
     def _announce(self, nbytes: int) -> None:

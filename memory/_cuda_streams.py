@@ -25,10 +25,12 @@ class CudaStreams:
     Args:
         context: The GPU.
         device: Given to the streams.
+        priority: CUDA's number of the priority of those that are made.
     """
 
-    def __init__(self, context: CudaContext, device: CudaDevice) -> None:
+    def __init__(self, context: CudaContext, device: CudaDevice, *, priority: int) -> None:
         self._context = context
+        self._priority = priority
         self._device = weakref.ref(device)
         self._lock = threading.Lock()
         self._closed = False
@@ -45,7 +47,7 @@ class CudaStreams:
         """
         context = self._context
         with context.call("make_stream"):
-            ptr = runtime.streamCreateWithFlags(runtime.streamNonBlocking)
+            ptr = runtime.streamCreateWithPriority(runtime.streamNonBlocking, self._priority)
         state = StreamState(context, ptr, name=name or f"{context.name}-{ptr:#x}", owned=True)
         # Within the lock: close() must find every stream that was made before it.
         with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, TypeAlias
 
+from memory._arguments import address_of
 from memory._errors import BufferMismatchError, DeviceError, SyncedMemoryError
 from memory._stream_order import order_behind, with_stream
 
@@ -159,7 +160,7 @@ def _checked_ends(ends: PushEnds, own_gpu: DeviceBuffer, own_host: NDArray[np.ui
     """
     gpu, host = ends
     same_gpu = (gpu.ptr, gpu.nbytes, gpu.device) == (own_gpu.ptr, own_gpu.nbytes, own_gpu.device)
-    if not same_gpu or host.nbytes != own_host.nbytes or host.ctypes.data != own_host.ctypes.data:
+    if not same_gpu or host.nbytes != own_host.nbytes or address_of(host) != address_of(own_host):
         raise BufferMismatchError(
             "async_gpu_push",
             expected="ends that are the two sides themselves",

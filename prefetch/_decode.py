@@ -42,6 +42,7 @@ from prefetch._jpeg import (
     read_jpeg_header,
     without_harmless,
 )
+from prefetch._nvtx import ranged
 from prefetch._png import still_images
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class ImageDecoder:
         self._last: tuple[bytes, NDArray[np.uint8]] | None = None
         self.remark = ""
 
+    @ranged("decode")
     def decode(self, data: memoryview) -> NDArray[np.uint8]:
         """Decode one image.
 

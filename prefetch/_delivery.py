@@ -219,7 +219,11 @@ class Delivery:
                 raise BatchesHeldError(
                     max_batches_held=self._max_batches_held, batches=tuple(sorted(held))
                 )
-        if len(ring.slots) < ring.num_leased + self._prefetch:
+        lacking = ring.num_leased + self._prefetch - len(ring.slots)
+        # What has come back to the inbox will be no more of these; where no batch is taken, and no
+        # call may come to ask again, it is counted.
+        returned = ring.inbox.qsize() - ring.num_wake_ups
+        if lacking > 0 and (lacking > returned or self.served.next not in self._ready):
             for _ in range(ring.num_held + self._prefetch - len(ring.slots)):
                 ring.grow()
 

@@ -17,6 +17,7 @@ from prefetch._bad_records import BadRecord
 from prefetch._errors import RecordError
 from prefetch._faults import Fault
 from prefetch._mapped_records import MappedRecords
+from prefetch._nvtx import ranged
 from prefetch._shown import shown_key
 from prefetch._transform import RecordTransformer, always
 
@@ -120,6 +121,7 @@ class Filler:
             slot.is_raw = isinstance(records, MappedRecords) and records.is_raw
             return found
 
+    @ranged("transform")
     def fill_ahead(self, parts: Sequence[Part]) -> bool:
         """Have several light batches filled in one go, if that is possible.
 
@@ -198,6 +200,7 @@ class Filler:
         self.fill(part)
         self._usual = None  # of its shape, the next may be one of several parts
 
+    @ranged("transform")
     def _write(
         self, slot: Slot, rows: slice, records: AnyRecords, words: npt.NDArray[np.uint32]
     ) -> list[Fault]:
@@ -259,6 +262,7 @@ class Filler:
             return self._fetched(_planned(slot).records[rows])
         return records if isinstance(records, MappedRecords) else nullcontext(records[rows])
 
+    @ranged("read")
     def _fetched(self, indices: npt.NDArray[np.int64]) -> AbstractContextManager[AnyRecords]:
         """Give records, and release them in the end."""
         records = self._reader.at_use(indices)

@@ -44,6 +44,7 @@ from prefetch._errors import BatchesHeldError, FeedBusyError, FeedClosedError, T
 from prefetch._lease import FeedEnd
 from prefetch._nested import mark_entry
 from prefetch._news import News
+from prefetch._nvtx import ranged
 from prefetch._reader import Reader
 from prefetch._ring import Ring
 from prefetch._rng_states import RngStates
@@ -317,6 +318,7 @@ class Prefetcher:
 
     # What the consumer calls -------------------------------------------------------------------
 
+    @ranged("next")
     def take(self, claim: Claim, taken: Taken) -> Batch:
         """Return the claim's next batch; blocks until it is ready.
 

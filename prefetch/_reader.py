@@ -18,6 +18,8 @@ import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reade
 from prefetch._errors import FeedClosedError
 from prefetch._fill import Filler
 from prefetch._nested import mark_entry
+from prefetch._numa import stay_near
+from prefetch._nvtx import ranged
 from prefetch._schedule import Opening
 from prefetch._whereabouts import located
 
@@ -43,6 +45,7 @@ class Reader(threading.Thread):
 
     def __init__(self, prefetcher: Prefetcher, number: int, *, clock: Callable[[], float]) -> None:
         super().__init__(name=f"ringfeed-reader-{number}", daemon=True)
+        self._number = number
         self._prefetcher = prefetcher
         self._assembly = prefetcher.assembly
         self._clock = clock
@@ -70,6 +73,11 @@ class Reader(threading.Thread):
                 stream: Stream | None = None
                 if self._assembly.device.has_device_memory:
                     self._assembly.device.dedicate_thread()
+                    stay_near(
+                        self._assembly.device,
+                        num_readers=self._assembly.num_threads,
+                        is_first=self._number == 0,
+                    )
                     stream = self._assembly.device.make_stream(self.name)
                     stack.callback(stream.close)
                 filler = Filler(self._assembly, go_on=self._go_on)
@@ -164,6 +172,7 @@ class Reader(threading.Thread):
             return None
         return self._prefetcher.shaped(slot)
 
+    @ranged("plan")
     def _plan(self, slot: Slot) -> bool:
         """Plan a slot's batch; return whether that went well."""
         try:
@@ -173,6 +182,7 @@ class Reader(threading.Thread):
             return False
         return True
 
+    @ranged("push")
     def _upload(self, slot: Slot, stream: Stream | None) -> None:
         assert stream is not None
         self._doing = f"pushing slot {slot.number}"

@@ -63,6 +63,7 @@ class Ring:
     Attributes:
         keeper: Waits for what batches are kept until.
         inbox: What has come back, and wake-ups.
+        num_wake_ups: Those of readers, in the inbox.
         slots: All slots.
         num_ahead: Slots whose batch is ready or on its way.
         num_leased: Slots whose batch the consumer has, or has let go of since they were collected.
@@ -75,6 +76,7 @@ class Ring:
     ) -> None:
         self.inbox: SimpleQueue[Arrival] = SimpleQueue()
         self.keeper = Keeper(device)
+        self.num_wake_ups = 0
         self.slots: list[Slot] = []
         self.num_ahead = 0
         self.num_leased = 0
@@ -96,6 +98,11 @@ class Ring:
         after = (self._num_made + 1, [*self.slots, slot], deque((*self._free, slot)))
         # In one assignment: a signal may interrupt the consumer, whose call this is.
         self._num_made, self.slots, self._free = after
+
+    def wake_reader(self) -> None:
+        """Wake a reader that waits at the inbox."""
+        self.num_wake_ups += 1
+        self.inbox.put(None)
 
     def close(self, in_hand: Collection[Slot | None] = ()) -> None:
         """Let go of all memory; what the consumer still holds of it stays valid.
@@ -172,6 +179,9 @@ class Ring:
             self.failure = self.failure or error
 
     def _accept(self, arrival: Arrival) -> None:
+        if arrival is None:
+            self.num_wake_ups -= 1
+            return
         if isinstance(arrival, LeaseEnd):
             self._drain(arrival.slot)
         elif isinstance(arrival, Slot):

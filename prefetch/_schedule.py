@@ -108,7 +108,7 @@ class Schedule:
             slot.num_parts - slot.next_part for slot in self._filling if not slot.discarded
         )
         for _ in range(min(work, self.num_idle)):
-            self._ring.inbox.put(None)
+            self._ring.wake_reader()
 
     def planned(self) -> None:
         """Let the next slot be opened: the one before it has its batch planned and walked."""

@@ -330,6 +330,7 @@ class Slot:
             self._data_memory.push(self.data_blob, self.lease, stream, self.events)
         if self.label_blob is not None:
             self._label_memory.push(self.label_blob, self.lease, stream, self.events)
+            del self.events[:-1]  # on one stream the last event covers those before it
 
     def forget(self) -> None:
         """Drop everything of the batch but the memory, the events and the noted streams.

@@ -32,7 +32,14 @@ def _as_it_was() -> Iterator[None]:
     fakecuda.clear_failure()
     cupy.cuda.Device(0).synchronize()
     fakecuda.configure(
-        latency_us=0, mbps=0, jitter_us=0, poison=1, poison_dst=0, mem=1 << 30, pinned=0
+        latency_us=0,
+        mbps=0,
+        jitter_us=0,
+        poison=1,
+        poison_dst=0,
+        mem=1 << 30,
+        pinned=0,
+        queue=1024,
     )
 
 

@@ -15,6 +15,8 @@ import fakecuda
 import numpy as np
 import pytest
 
+from memory import _cuda_maths
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -321,6 +323,86 @@ class TestCupysArrays:
                 before = fakecuda.stat("waits")
                 array.__dlpack__(stream=stream)
                 assert fakecuda.stat("waits") - before == waits
+
+
+class TestLimits:
+    def test_host_functions_of_all_streams_run_one_after_the_other(self) -> None:
+        first, second = new_stream(), new_stream()
+        begun, go_on, others = threading.Event(), threading.Event(), threading.Event()
+
+        def hold_up(_: object) -> None:
+            begun.set()
+            go_on.wait(10)
+
+        first.launch_host_func(hold_up, None)
+        assert begun.wait(10)
+        second.launch_host_func(lambda _: others.set(), None)
+        assert not others.wait(0.1)
+        go_on.set()
+        assert others.wait(10)
+
+    @pytest.mark.parametrize("what", ["copy", "event"])
+    def test_a_full_stream_makes_calls_wait(self, what: str) -> None:
+        fakecuda.configure(queue=8)
+        source, target, stream = pinned(7), device_bytes(), new_stream()
+        events = [new_event() for _ in range(9)]
+        queued: list[int] = []
+
+        def queue() -> None:
+            for event in events:
+                if what == "copy":
+                    target.set(source, stream=stream)
+                else:
+                    event.record(stream)
+                queued.append(1)
+
+        before = fakecuda.stat("queue_waits")
+        with fakecuda.hold(stream):
+            thread = threading.Thread(target=queue)
+            thread.start()
+            thread.join(0.2)
+            assert (len(queued), thread.is_alive()) == (8, True)
+        thread.join()
+        stream.synchronize()
+        assert fakecuda.stat("queue_waits") == before + 1
+
+    def test_a_kernels_first_launch_waits_for_the_whole_device_unless_it_is_loaded(self) -> None:
+        source = _cuda_maths.SOURCE
+        busy, stream, array = new_stream(), new_stream(), cupy.zeros(4, np.float32)
+        cupy.cuda.Device(0).synchronize()
+        loads = fakecuda.stat("lazy_loads")
+        arguments = (np.uint64(array.data.ptr), np.float32(2), np.uint64(4))
+        for asked in (True, False):
+            # Another text, since CuPy keeps what it has compiled.
+            kernel = cupy.RawKernel(f"{source}// {asked}", "ringfeed_scale_float")
+            kernel.compile()
+            if asked:
+                assert kernel.num_regs > 0
+            with fakecuda.hold(busy) as held:
+                busy.record(new_event())
+                threading.Timer(0.2, held.release).start()
+                with stream:
+                    kernel((1,), (4,), arguments)
+                assert busy.done is not asked
+            assert fakecuda.stat("lazy_loads") == loads + (not asked)
+        stream.synchronize()
+
+    def test_flags_that_cost_something_are_counted(self) -> None:
+        names = ("hostallocs_not_portable", "streams_blocking", "events_timed", "events_spinning")
+
+        def found() -> list[int]:
+            return [fakecuda.stat(name) for name in names]
+
+        before = found()
+        for portable in (0, runtime.hostAllocPortable):
+            runtime.freeHost(runtime.hostAlloc(NBYTES, portable))
+        made = [
+            *(cupy.cuda.Stream(), new_stream(), new_event()),
+            cupy.cuda.Event(block=True),
+            cupy.cuda.Event(block=True, disable_timing=True),
+        ]
+        assert np.subtract(found(), before).tolist() == [1, 1, 1, 1]
+        del made
 
 
 class TestFailures:

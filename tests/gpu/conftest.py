@@ -75,7 +75,14 @@ def _no_hazard_and_no_race() -> Iterator[None]:
     fakecuda.inject(None)
     fakecuda.clear_failure()
     fakecuda.configure(
-        latency_us=0, mbps=0, jitter_us=0, poison=1, poison_dst=0, mem=1 << 30, pinned=0
+        latency_us=0,
+        mbps=0,
+        jitter_us=0,
+        poison=1,
+        poison_dst=0,
+        mem=1 << 30,
+        pinned=0,
+        queue=1024,
     )
     assert (fakecuda.stat("hazards"), fakecuda.stat("races")) == before
 

@@ -225,9 +225,11 @@ def test_an_export_waits_for_nothing_on_the_default_stream(
 
 
 @pytest.mark.fake_only
-def test_a_batch_with_two_exports_costs_at_most_30_calls_of_the_driver(
+def test_a_batch_with_two_exports_costs_at_most_24_calls_of_the_driver(
     source: Path, cuda: Any, fake: Any
 ) -> None:
+    # With its copies still in flight, each export has the stream wait for them once more.
+    fake.configure(latency_us=5000)
     theirs = cupy.cuda.Stream(non_blocking=True)
     with prefetch.open({"source": source, "batch_size": 4}, device=cuda) as feed:
         feed.to_stream(theirs)
@@ -240,4 +242,4 @@ def test_a_batch_with_two_exports_costs_at_most_30_calls_of_the_driver(
             batch.label.__dlpack__(stream=theirs.ptr, max_version=(1, 0))
             del batch
             calls.append(fake.stat("thread_calls") - before)
-        assert max(calls[1:]) <= 30, calls
+        assert max(calls[1:]) <= 24, calls

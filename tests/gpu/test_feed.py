@@ -7,9 +7,11 @@ by work on the consumer's stream, queued before the batch is let go.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -25,6 +27,7 @@ from memory import (
     HostMemoryError,
 )
 from memory.testing import hold
+from prefetch._numa import stay_near
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -59,6 +62,35 @@ def check(batch_number: int, data: Any, labels: Any) -> None:
     expected = np.arange(len(labels)) + BATCH * batch_number
     assert (labels == expected).all()
     assert (data == expected[:, None, None, None]).all()
+
+
+def test_readers_run_near_the_gpu_and_the_log_says_so_once(
+    source: Path,
+    cuda: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    gpu = tmp_path / f"sys/bus/pci/devices/{cuda.pci_bus_id.lower()}"
+    gpu.mkdir(parents=True)
+    (gpu / "numa_node").write_text("1\n")
+    for number, cpulist in enumerate(("9999", f"{allowed[-1]}")):
+        node = tmp_path / f"sys/devices/system/node/node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(cpulist)
+    monkeypatch.setattr("prefetch._reader.stay_near", partial(stay_near, root=tmp_path))
+    config = {"source": source, "batch_size": BATCH, "threads": 1}
+    with (
+        caplog.at_level(logging.INFO, logger="prefetch"),
+        prefetch.open(config, device=cuda) as feed,
+    ):
+        next(iter(feed))
+        readers = [thread for thread in threading.enumerate() if "ringfeed-reader" in thread.name]
+        found = [os.sched_getaffinity(thread.native_id or 0) for thread in readers]
+    assert found == [{allowed[-1]}]
+    assert sorted(os.sched_getaffinity(0)) == allowed
+    assert caplog.text.count("readers run on NUMA node 1 (cores: 1), where cuda:0 is") == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])

@@ -102,6 +102,8 @@ def test_pinned_memory_that_is_used_up_names_the_bytes_and_the_option(cuda: Any,
     with pytest.raises(HostMemoryError, match="100000 bytes were asked for, 5000 ") as caught:
         cuda.alloc_host(100_000)
     assert "pageable_fallback=True" in str(caught.value)
+    assert "memory.max" in str(caught.value)
+    assert "ulimit" not in str(caught.value)
     assert (caught.value.requested_bytes, caught.value.used_bytes) == (100_000, kept.nbytes)
 
 

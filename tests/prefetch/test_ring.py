@@ -378,3 +378,15 @@ def test_a_failed_slot_raises_in_its_turn_and_stops_the_planning() -> None:
     assert batch is not None
     with pytest.raises(ValueError, match="earlier place"):
         bench.take()
+
+
+def test_wake_ups_are_not_taken_for_batches_that_have_come_back() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.fill(bench.open())
+    held = [bench.take() for _ in range(2)]
+    bench.ring.wake_reader()
+    bench.delivery.make_room()
+    assert len(bench.ring.slots) == len(held) + 2
+    bench.ring.collect()
+    assert bench.ring.num_wake_ups == 0

@@ -83,7 +83,8 @@ def configure(**settings: int) -> None:
             they are when it is queued; ``mem`` and ``pinned``, the bytes of a device and of pinned
             memory (0: no limit); ``poison`` (1: fresh memory is 0xCB on the device, 0xCD pinned),
             ``poison_dst`` (1: a destination is 0xEE until its copy ends), ``race`` (1: races are
-            reported), ``trace``.
+            reported), ``queue``, the operations that a stream takes in before a call has to wait,
+            ``trace``.
 
     Raises:
         KeyError: For a setting that does not exist.
@@ -166,7 +167,10 @@ def stat(name: str) -> int:
             ``streams``, ``events`` that exist; ``waits``; ``hazards``, ``races``;
             ``unsupported`` calls; ``mem_used`` of device 0 and ``pinned_used``, in bytes;
             ``contexts``, the devices that have one, as bits; ``thread_calls`` of the driver that
-            the calling thread has made; ``device_waits`` for all of a device's work.
+            the calling thread has made; ``device_waits`` for all of a device's work;
+            ``queue_waits`` for room in a stream; ``lazy_loads``, kernels that a launch had to load;
+            ``hostallocs_not_portable``, ``streams_blocking``, ``events_timed`` and
+            ``events_spinning``, those made with flags that cost something.
     """
     return int(_library.fakecuda_stat(name.encode()))
 
