@@ -69,6 +69,9 @@ class Bench:
         assert isinstance(slot.data, np.ndarray)
         slot.data[:] = slot.sequence
         assert self.schedule.part_done(slot)
+        if self.device.has_device_memory:
+            with self.device.make_stream("reader") as stream:
+                slot.push(stream)
         self.schedule.finish(slot)
         self.delivery.add(slot)
 
@@ -237,6 +240,8 @@ def test_a_closed_stream_holds_up_no_slot() -> None:
         batch.data.gpu_data()
     stream.close()
     del batch
+    bench.ring.collect()
+    device.current_stream().synchronize()  # which was put behind the copy
     bench.ring.collect()
     assert bench.ring.num_free == 1
     device.close()
