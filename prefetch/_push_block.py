@@ -217,9 +217,7 @@ class PushedMemory:
         self._data = data.view(dtype).reshape(shape)
         return self._data, labels
 
-    def push(
-        self, lease: Lease, stream: Stream, events: list[Event]
-    ) -> tuple[Blob, Blob | None]:
+    def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
         """Queue the copy; return the batch's data and labels; see `StagedMemory.push`."""
         data = self._data
         assert data is not None

@@ -62,7 +62,9 @@ class RingMemory:
         """
         label_bytes = 0 if label_dtype is None else rows * label_dtype.itemsize
         data_bytes = rows * math.prod(sample_shape) * dtype.itemsize
-        batch_bytes = block_bytes(data_bytes, label_bytes) if on_device else data_bytes + label_bytes
+        batch_bytes = (
+            block_bytes(data_bytes, label_bytes) if on_device else data_bytes + label_bytes
+        )
         return cls(
             num_batches=num_batches,
             num_host_batches=num_host_batches(num_batches) if on_device else num_batches,

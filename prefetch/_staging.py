@@ -196,9 +196,7 @@ class StagedMemory:
         self._rows = StagedRows(batch.pixels(staged), batch.table(staged), {})
         return self._rows, labels
 
-    def push(
-        self, lease: Lease, stream: Stream, events: list[Event]
-    ) -> tuple[Blob, Blob | None]:
+    def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
         """Queue the copies and the kernel; return the batch's data and labels.
 
         Args:

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import open_device
+from memory.testing import peek
 from prefetch._datum import encode_datum
 from prefetch._device_transform import DeviceTransform
 from prefetch._faults import Fault
 from prefetch._lease import Lease
-from prefetch._stager import RecordStager
 from prefetch._push_block import HostBlock
+from prefetch._stager import RecordStager
 from prefetch._staging import StagedMemory
 from prefetch._transform import RecordTransformer, Transform
 
