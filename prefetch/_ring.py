@@ -9,11 +9,11 @@ No thread ever blocks in such a wait; the events call back into the inbox.
 The ring grows with what the consumer holds. Slots that it has let go of, and not needed again for
 a while, leave the ring with their memory.
 
-Where the device has memory of its own, a batch waits there, and is held there, for its consumer. The
+Where the device has memory of its own, a batch waits there for its consumer, and is held there. The
 host's memory is needed only while a batch is filled and copied: a few blocks of it are lent to the
-slots in turn. One that comes back is free when the copy from it has run. Readers look for that
-whenever they look for work; only where none is free, and one would have to wait, does the copy's
-event call back into the inbox.
+slots in turn. One that comes back is free when the copy from it has run. Readers look for that when
+they look for work; only while one of them waits and no block is free do the copies' events call
+back into the inbox.
 
 A slot, or block, of whose last uses the device cannot tell is never filled again: what `accept`
 meets with is kept in ``failure``, for it may come from a call that is no consumer's.

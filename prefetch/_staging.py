@@ -1,9 +1,10 @@
 """A slot's memory where the device transforms: what is staged, and how it becomes the batch.
 
-Pixels, random words and forms of a batch (`_device_kernel` says how), and behind them its labels, lie
-in one pinned block, which one copy takes to the device; there the kernel makes the batch of it. All
-of that is queued on the stream of the reader that has finished the batch, and the event behind it is
-the slot's: neither slot nor block is free, and nothing of them is refilled, before it has passed.
+Pixels, random words and forms of a batch (`_device_kernel` says how), and behind them its labels,
+lie in one pinned block, which one copy takes to the device; there the kernel makes the batch of it.
+All of that is queued on the stream of the reader that has finished the batch, and the event behind
+it is the slot's: neither slot nor block is free, and nothing of them is refilled, before it has
+passed.
 
 A row that no uint8 can carry, that of a record with float_data, is finished on the host and copied
 over the kernel's.
@@ -209,6 +210,7 @@ class StagedMemory:
             HostMemoryError: There is no pinned memory for rows that were finished on the host.
         """
         assert self._batch is not None
+        assert self._dtype is not None
         assert self._out is not None
         shape = (self._batch.num, *self._sample_shape(self._batch))
         blob = Blob(shape, dtype=self._dtype, device=self._device)
