@@ -18,6 +18,8 @@ Caffe's SyncedMemory with its holes closed. :mod:`memory._head` is the state mac
   host still has the newest bytes, so that the next push repairs it. Where work that fills the
   device's side failed (``set_gpu_data`` with its event), there are no good bytes anywhere: every
   call that needs any raises, until others are set.
+* **Closed devices.** They make no more copies, but to the host: what a closed device was holding is
+  still had there, because whoever closes it may be another than who has some of its memory.
 * **Collection.** There is no finalizer, on purpose: it could run inside a garbage collection on any
   thread, where waiting may deadlock. Nothing needs one, because a copy in flight holds both of its
   ends (a rule of every device): memory is freed, and a lease behind an external array returns, when
