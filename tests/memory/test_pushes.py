@@ -611,12 +611,12 @@ def test_both_sides_may_be_set_at_once_behind_the_event_that_makes_them_equal() 
         with hold(stream):
             device.copy_to_device(buffer, here.copy(), stream=stream)
             memory.set_gpu_data(buffer, filled=stream.record(), host=here)
-            assert memory.head is Head.SYNCED
+            assert memory.head == Head.SYNCED
             assert np.shares_memory(memory.cpu_data(), here)  # nobody waits for the copy
             assert memory.push_event is not None
         assert set(peek(memory).tolist()) == {3}
         memory.mutable_cpu_data()[:] = 4
-        assert memory.head is Head.HEAD_AT_CPU
+        assert memory.head.name == "HEAD_AT_CPU"
         with pytest.raises(BufferMismatchError):
             memory.set_gpu_data(buffer, host=here[1:])
 
