@@ -190,6 +190,23 @@ class CudaDevice:
         check_equal_sizes("dst", dst, other=src)
         self._copy("on_device", dst.ptr, src.ptr, src.nbytes, holds=(dst, src), stream=stream)
 
+    def fetch_when_closed(self, dst: NDArray[np.uint8], src: DeviceBuffer) -> bool:
+        """Copy to the host, after closing, what is in device memory; waits for the copy.
+
+        Args:
+            dst: As many bytes as ``src``.
+            src: Of this device; nothing is at work on it.
+
+        Returns:
+            Whether it is closed; if not, nothing was copied.
+        """
+        if self._closed:
+            self.check_buffer("src", src)
+            with self.context.call("fetch_when_closed"):
+                runtime.memcpyAsync(address_of(dst), src.ptr, src.nbytes, _KINDS["to_host"], 0)
+                runtime.streamSynchronize(0)
+        return self._closed
+
     def fill(self, dst: DeviceBuffer, value: int, *, stream: Stream) -> None:
         """Queue setting every byte of ``dst``; see ``Device.fill``."""
         self.check_buffer("dst", dst)

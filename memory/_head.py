@@ -4,7 +4,7 @@
 has to be done on the bytes first, and where the head is afterwards. :class:`SyncedMemory` does the
 work and then takes the new head, so that a call that fails in the middle leaves the old one.
 
-The table, by the head before; Caffe's own plus the last two rows (zero: allocate and fill with
+The table, by the head before; Caffe's own plus the last three rows (zero: allocate and fill with
 zeros; down: copy device to host; up: copy host to device)::
 
     call                   UNINITIALIZED    HEAD_AT_CPU      HEAD_AT_GPU      SYNCED
@@ -17,6 +17,7 @@ zeros; down: copy device to host; up: copy host to device)::
     async_gpu_push         refused          up -> SYNCED     refused          refused
     overwrite_cpu_data     CPU              CPU              CPU              CPU
     overwrite_gpu_data     GPU              GPU              GPU              GPU
+    set_both               SYNCED           SYNCED           SYNCED           SYNCED
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ class Head(enum.IntEnum):
 
 
 class Call(enum.IntEnum):
-    """The calls that read or move the head, named as the methods of :class:`SyncedMemory`."""
+    """The calls that read or move the head, named as the methods of :class:`SyncedMemory`.
+
+    Attributes:
+        SET_BOTH: ``set_gpu_data`` with the same bytes on the host.
+    """
 
     CPU_DATA = 0
     MUTABLE_CPU_DATA = 1
@@ -54,6 +59,7 @@ class Call(enum.IntEnum):
     ASYNC_GPU_PUSH = 6
     OVERWRITE_CPU_DATA = 7
     OVERWRITE_GPU_DATA = 8
+    SET_BOTH = 9
 
 
 class Work(enum.Enum):
@@ -104,6 +110,7 @@ _TABLE: Final[tuple[tuple[Transition | None, ...], ...]] = (
     _row(None, _UP, None, None),
     _row(_ON_CPU, _ON_CPU, _ON_CPU, _ON_CPU),
     _row(_ON_GPU, _ON_GPU, _ON_GPU, _ON_GPU),
+    _row(_ON_BOTH, _ON_BOTH, _ON_BOTH, _ON_BOTH),
 )
 
 

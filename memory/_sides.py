@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from memory._arguments import address_of
-from memory._errors import BufferMismatchError, DeviceError, SyncedMemoryError
+from memory._errors import BufferMismatchError, ClosedError, DeviceError, SyncedMemoryError
 from memory._stream_order import order_behind, with_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from memory._device import Device, DeviceBuffer, Event, Stream
@@ -73,10 +74,19 @@ class Sides:
         self.device.fill(self.need_gpu(), 0, stream=stream)
 
     def copy_to_host(self) -> None:
-        """Copy the device side to the host side on the current stream, and wait for it."""
+        """Copy the device side to the host side on the current stream, and wait for it.
+
+        What a closed device holds is still to be had, as whoever closes it may be another than
+        who has some of its memory.
+        """
         self.settle()
-        host, gpu, stream = self.need_host(), self.need_gpu(), self.device.current_stream()
-        self._start(lambda: self.device.copy_to_host(host, gpu, stream=stream), stream=stream)
+        try:
+            host, gpu, stream = self.need_host(), self.need_gpu(), self.device.current_stream()
+            self._start(lambda: self.device.copy_to_host(host, gpu, stream=stream), stream=stream)
+        except ClosedError:
+            if not self._fetch_when_closed():
+                raise
+            return
         self._finish(stream)
 
     def copy_to_gpu(self, stream: Stream) -> None:
@@ -125,6 +135,20 @@ class Sides:
     def note(self, stream: Stream) -> None:
         """Take note that a stream is handed the device side."""
         self.streams = with_stream(self.streams, stream)
+
+    def _fetch_when_closed(self) -> bool:
+        """Copy the device side to the host's without a stream; return False for an open device."""
+        fetch = getattr(self.device, "fetch_when_closed", None)
+        if fetch is None or self.gpu is None:
+            return False
+        for stream in self.streams:
+            with contextlib.suppress(ClosedError):  # closing it has finished its work
+                stream.synchronize()
+        host = np.empty(self.size, np.uint8) if self.host is None else self.host
+        if not fetch(host, self.gpu):
+            return False
+        self.host = host
+        return True
 
     def _start(self, copy: Callable[[], None], *, stream: Stream) -> None:
         """Give a copy to a stream, behind the others that are at work on the device side."""

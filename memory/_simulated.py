@@ -286,6 +286,20 @@ class SimulatedDevice:
         self._check_buffer("buffer", buffer)
         return self._memory.view(buffer.ptr, buffer.nbytes).copy()
 
+    def fetch_when_closed(self, dst: NDArray[np.uint8], src: DeviceBuffer) -> bool:
+        """Copy to the host what is left in device memory after closing.
+
+        Args:
+            dst: As many bytes as ``src``.
+            src: Of this device.
+
+        Returns:
+            Whether it is closed; if not, nothing was copied.
+        """
+        if self._closed:
+            dst[:] = self.peek(src)
+        return self._closed
+
     def stats(self) -> TransferStats:
         """Return what was copied since the device was opened, counted when it was queued."""
         with self._lock:

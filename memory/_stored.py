@@ -285,7 +285,13 @@ class Stored(Shaped):
         else:
             self._replace(data, lambda fresh: fresh.set_cpu_data(array))
 
-    def set_gpu_data(self, buffer: DeviceBuffer, *, filled: Event | None = None) -> None:
+    def set_gpu_data(
+        self,
+        buffer: DeviceBuffer,
+        *,
+        filled: Event | None = None,
+        host: NDArray[Any] | None = None,
+    ) -> None:
         """Use the caller's buffer as the device's side of the data; see SyncedMemory.set_gpu_data.
 
         If the blob has shrunk, its memories are replaced by ones of exactly its size, and the diff
@@ -294,6 +300,7 @@ class Stored(Shaped):
         Args:
             buffer: Of the blob's device, exactly ``nbytes`` bytes.
             filled: Passes when the work that fills it has run.
+            host: The same bytes on the host.
 
         Raises:
             NoDeviceMemoryError: The device has no memory of its own.
@@ -305,9 +312,9 @@ class Stored(Shaped):
         """
         data = self.data
         if data.size == self.nbytes:
-            data.set_gpu_data(buffer, filled=filled)
+            data.set_gpu_data(buffer, filled=filled, host=host)
         else:
-            self._replace(data, lambda fresh: fresh.set_gpu_data(buffer, filled=filled))
+            self._replace(data, lambda fresh: fresh.set_gpu_data(buffer, filled=filled, host=host))
 
     def async_gpu_push(self, stream: Stream, *, ends: PushEnds | None = None) -> None:
         """Start to copy the data to the device; see :meth:`SyncedMemory.async_gpu_push`."""

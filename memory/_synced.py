@@ -18,6 +18,8 @@ Caffe's SyncedMemory with its holes closed. :mod:`memory._head` is the state mac
   host still has the newest bytes, so that the next push repairs it. Where work that fills the
   device's side failed (``set_gpu_data`` with its event), there are no good bytes anywhere: every
   call that needs any raises, until others are set.
+* **Closed devices.** They make no more copies, but to the host: what a closed device was holding is
+  still had there, because whoever closes it may be another than who has some of its memory.
 * **Collection.** There is no finalizer, on purpose: it could run inside a garbage collection on any
   thread, where waiting may deadlock. Nothing needs one, because a copy in flight holds both of its
   ends (a rule of every device): memory is freed, and a lease behind an external array returns, when
@@ -249,7 +251,13 @@ class SyncedMemory:
             self._sides.host, host = host, self._sides.host
             self._head = step.head
 
-    def set_gpu_data(self, buffer: DeviceBuffer, *, filled: Event | None = None) -> None:
+    def set_gpu_data(
+        self,
+        buffer: DeviceBuffer,
+        *,
+        filled: Event | None = None,
+        host: NDArray[Any] | None = None,
+    ) -> None:
         """Use the caller's buffer as the device's side; the host's copy is out of date.
 
         The buffer, and its owner with it, is kept alive. Blocks until a push in flight has passed.
@@ -259,23 +267,28 @@ class SyncedMemory:
             filled: Passes when the work that fills the buffer has run: whoever asks for the bytes
                 is put behind it, as behind a push. Without it, such work must be on, or ordered
                 before, the streams that are current where the bytes are asked for.
+            host: The same bytes, as an array for :meth:`set_cpu_data`. Both sides are set then, as
+                after a push with ``filled`` for its event, and the head is at SYNCED.
 
         Raises:
             NoDeviceMemoryError: The device has no memory of its own.
-            BufferMismatchError: It is no DeviceBuffer, or of another size.
+            BufferMismatchError: It is no DeviceBuffer, or of another size; or ``host`` is.
             DeviceMismatchError: It is another device's.
             DeviceError: The push in flight had failed.
             ClosedError: After :meth:`close`.
         """
         self._refuse_without_device_memory(Call.SET_GPU_DATA)
         gpu: DeviceBuffer | None = device_buffer("set_gpu_data", buffer, self._size, self._device)
+        here = None if host is None else host_bytes("set_gpu_data", host, self._size)
         with self._lock:
-            step = self._begin(Call.SET_GPU_DATA)
+            step = self._begin(Call.SET_GPU_DATA if here is None else Call.SET_BOTH)
             self._settle_for_others()
             self._sides.gpu, gpu = gpu, self._sides.gpu
+            if here is not None:
+                self._sides.host, here = here, self._sides.host
             self._sides.streams = ()
             self._sides.in_flight = filled
-            self._sides.is_filling = filled is not None
+            self._sides.is_filling = filled is not None and host is None
             self._head = step.head
 
     def async_gpu_push(self, stream: Stream, *, ends: PushEnds | None = None) -> None:

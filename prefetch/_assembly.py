@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prefetch._device_kernel import StagedBatch
-from prefetch._ring_memory import RingMemory
+from prefetch._push_block import block_bytes
+from prefetch._ring_memory import RingMemory, num_host_batches
 from prefetch._stager import RecordStager
 from prefetch._transform import RecordTransformer
 
@@ -107,13 +108,15 @@ class Assembly:
         channels, height, width = place
         rows = self.most_rows
         label_bytes = 0 if self.label_dtype is None else rows * self.label_dtype.itemsize
-        staged_bytes = StagedBatch(rows, channels, height, width).nbytes + label_bytes
+        staged = StagedBatch(rows, channels, height, width)
+        staged_bytes = block_bytes(staged.nbytes, label_bytes)
         sample_bytes = (
             math.prod(transform.sample_shape((channels, height, width)))
             * self.transform.dtype.itemsize
         )
         return RingMemory(
             num_batches=self.prefetch + 1,
+            num_host_batches=num_host_batches(self.prefetch + 1),
             host_batch_bytes=staged_bytes,
             device_batch_bytes=staged_bytes + rows * sample_bytes,
         )

@@ -100,6 +100,9 @@ def check_config(config: FeedConfig) -> CheckReport:
         # Not the feed's own estimate, which its first record may have been too bad for.
         assembly = feed._prefetcher.assembly  # noqa: SLF001 - what stats() tells, by batch
         ring = assembly.expected_memory or assembly.ring_memory(batch.data.shape[1:])
+        most_on_host = ring.num_host_batches
+        if not ring.device_batch_bytes:
+            most_on_host = config.prefetch + config.max_batches_held
         return CheckReport(
             sources=tuple(str(source) for source in config.source),
             num_records=feed.num_records,
@@ -117,7 +120,7 @@ def check_config(config: FeedConfig) -> CheckReport:
             slots=ring.num_batches,
             host_bytes=ring.host_bytes,
             device_bytes=ring.device_bytes,
-            most_host_bytes=(config.prefetch + config.max_batches_held) * ring.host_batch_bytes,
+            most_host_bytes=most_on_host * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
             warnings=(
                 *_warnings(config, assembly.order.samples_per_epoch),

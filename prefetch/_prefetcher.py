@@ -192,6 +192,8 @@ class Prefetcher:
                     self._schedule.num_idle += 1
                     if self._failure is not None:
                         self._news.notify_all()  # perhaps nobody is left who works at anything
+                if self._schedule.num_idle:
+                    self._ring.call_for_block()
             if job is not None:
                 for slot in unneeded:
                     slot.close()
@@ -742,7 +744,7 @@ class Prefetcher:
             slots_draining=states[SlotState.DRAINING],
             ring_host_bytes=None if expected is None else expected.host_bytes,
             ring_device_bytes=None if expected is None else expected.device_bytes,
-            host_bytes=sum(slot.host_bytes for slot in slots),
+            host_bytes=ring.host_bytes,
             device_bytes=sum(slot.device_bytes for slot in slots),
             bad_records=len(self.assembly.bad_records),
             device=self.assembly.device.name,

@@ -9,8 +9,14 @@ No thread ever blocks in such a wait; the events call back into the inbox.
 The ring grows with what the consumer holds. Slots that it has let go of, and not needed again for
 a while, leave the ring with their memory.
 
-A slot of whose last uses the device cannot tell is never filled again: what `accept` meets with is
-kept in ``failure``, for it may come from a call that is no consumer's.
+Where the device has memory of its own, a batch waits there for its consumer, and is held there. The
+host's memory is needed only while a batch is filled and copied: a few blocks of it are lent to the
+slots in turn. One that comes back is free when the copy from it has run. Readers look for that when
+they look for work; only while one of them waits and no block is free do the copies' events call
+back into the inbox.
+
+A slot, or block, of whose last uses the device cannot tell is never filled again: what `accept`
+meets with is kept in ``failure``, for it may come from a call that is no consumer's.
 
 Only readers, and who closes the ring, take in what has come back: a signal that interrupted the
 consumer at it would lose a slot.
@@ -29,10 +35,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from memory import ClosedError, DeviceError
 from prefetch._keep import Keeper
 from prefetch._lease import FeedEnd, LeaseEnd
+from prefetch._push_block import HostBlock
+from prefetch._ring_memory import num_host_batches
 from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from memory import Device, Event
     from prefetch._device_transform import DeviceTransform
@@ -40,10 +48,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _EventPassed:
-    """One of the events that a draining slot waits for has passed, or failed."""
+    """An event has passed, or failed: one that a draining slot waits for, or a block's copy's."""
 
-    slot: Slot
+    slot: Slot | None
     event: Event
+
+
+class _Copied:
+    """A block of host memory that is free when the copies from it have run.
+
+    Attributes:
+        block: The block.
+        event: Passes then.
+        calls: Whether the event calls back, or has.
+    """
+
+    __slots__ = ("block", "calls", "event")
+
+    def __init__(self, block: HostBlock, event: Event) -> None:
+        self.block = block
+        self.event = event
+        self.calls = False
 
 
 Arrival: TypeAlias = "LeaseEnd | FeedEnd | Slot | _EventPassed | None"
@@ -65,6 +90,7 @@ class Ring:
         inbox: What has come back, and wake-ups.
         num_wake_ups: Those of readers, in the inbox.
         slots: All slots.
+        blocks: The host memory that is lent to slots; none where each has its own.
         num_ahead: Slots whose batch is ready or on its way.
         num_leased: Slots whose batch the consumer has, or has let go of since they were collected.
         failure: The first thing that went wrong as slots came back; None so far.
@@ -85,6 +111,10 @@ class Ring:
         self._device = device
         self._transform = transform
         self._free: deque[Slot] = deque()
+        num_blocks = num_host_batches(num_slots) if device.has_device_memory else 0
+        self.blocks = [HostBlock(device) for _ in range(num_blocks)]
+        self._free_blocks = list(self.blocks)
+        self._copied: list[_Copied] = []
         self._num_at_start = num_slots
         self._num_made = 0
         self._batches_unneeded = 0
@@ -120,11 +150,24 @@ class Ring:
                 slot.drop_memory()
             else:
                 slot.close()
+        for block in self.blocks:
+            block.drop()
 
     @property
     def num_free(self) -> int:
-        """Slots that can be filled at once."""
+        """Slots that are free."""
         return len(self._free)
+
+    @property
+    def can_acquire(self) -> bool:
+        """Whether a slot can be filled at once: one is free, and memory to be lent to it."""
+        return bool(self._free) and (bool(self._free_blocks) or not self.blocks)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of host memory that slots have, or are lent."""
+        own = sum(slot.host_bytes for slot in self.slots)
+        return own + sum(block.nbytes for block in self.blocks)
 
     def num_in(self, state: SlotState) -> int:
         """Return how many slots are in ``state``."""
@@ -136,14 +179,35 @@ class Ring:
         return sum(slot.is_held for slot in self.slots)
 
     def acquire(self) -> Slot:
-        """Take a free slot: FREE -> FILLING; there must be one.
+        """Take a free slot, and a block of host memory for it: FREE -> FILLING; see `can_acquire`.
 
         It is the one that became free last: its memory is likeliest in the processor's cache.
         """
         slot = self._free.pop()
         slot.state = SlotState.FILLING
         self.num_ahead += 1
+        if self.blocks:
+            slot.block = self._free_blocks.pop()
         return slot
+
+    def take_block(self, slot: Slot) -> None:
+        """Take back what was lent to a slot that is filled no more; all its copies are queued."""
+        block = slot.leave_block()
+        if block is None:
+            return
+        if slot.events:
+            self._copied.append(_Copied(block, slot.events[-1]))  # of all: they are of one stream
+        else:
+            self._free_blocks.append(block)
+
+    def call_for_block(self) -> None:
+        """Have a wake-up come when a block gets free, if none is; while a reader waits for work."""
+        if self._free_blocks:
+            return
+        for copied in self._copied:
+            if not copied.calls:
+                copied.calls = True
+                self._noting_failure(self._call_back, None, copied.event)
 
     def take_unneeded(self) -> list[Slot]:
         """Take slots out that the consumer has not needed for a while; mostly there are none.
@@ -163,6 +227,8 @@ class Ring:
 
     def collect(self) -> None:
         """Take in whatever has come back, without waiting."""
+        if self._copied:
+            self._noting_failure(self._free_copied)
         inbox = self.inbox
         while not inbox.empty():
             try:
@@ -173,10 +239,21 @@ class Ring:
 
     def accept(self, arrival: Arrival) -> None:
         """Take in one arrival; never raises what the device does."""
+        self._noting_failure(self._accept, arrival)
+
+    def _noting_failure(self, step: Callable[..., object], *arguments: object) -> None:
         try:
-            self._accept(arrival)
+            step(*arguments)
         except Exception as error:  # noqa: BLE001 - raised again where the consumer waits
             self.failure = self.failure or error
+
+    def _free_copied(self) -> None:
+        for copied in [copied for copied in self._copied if copied.event.done()]:
+            self._copied.remove(copied)
+            self._free_blocks.append(copied.block)
+
+    def _call_back(self, slot: Slot | None, event: Event) -> None:
+        event.notify(partial(self.inbox.put, _EventPassed(slot, event)))
 
     def _accept(self, arrival: Arrival) -> None:
         if arrival is None:
@@ -195,6 +272,9 @@ class Ring:
                     operation="waiting for the last use of a batch",
                     reason="the device cannot tell any more whether its work has run",
                 )
+            if arrival.slot is None:
+                self._free_copied()
+                return
             arrival.slot.num_pending -= 1
             if arrival.slot.num_pending == 0:
                 self._set_free(arrival.slot)
@@ -217,7 +297,7 @@ class Ring:
             return
         slot.num_pending = len(pending)
         for event in pending:
-            event.notify(partial(self.inbox.put, _EventPassed(slot, event)))
+            self._call_back(slot, event)
 
     def _last_uses(self, slot: Slot) -> list[Event]:
         events = list(slot.events)

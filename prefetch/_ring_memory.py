@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prefetch._errors import RingTooLargeError
+from prefetch._push_block import block_bytes
 
 if TYPE_CHECKING:
     import numpy as np
 
     from prefetch._process_limits import MemoryLimit
+
+_MOST_ON_HOST = 3  # one that is copied, one that is filled, one that is opened
+
+
+def num_host_batches(num_batches: int) -> int:
+    """Return how many of a ring's batches are on the host at a time where the device has memory."""
+    return min(num_batches, _MOST_ON_HOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +28,14 @@ class RingMemory:
 
     Attributes:
         num_batches: Batches that it has room for: those kept ahead, and the one in use.
+        num_host_batches: Of how many there is room for on the host: of all, unless the device has
+            memory of its own, where batches wait and are held.
         host_batch_bytes: Host memory of one, data and labels; pinned where the device is a GPU.
         device_batch_bytes: Device memory of one; 0 where the device has no memory of its own.
     """
 
     num_batches: int
+    num_host_batches: int
     host_batch_bytes: int
     device_batch_bytes: int
 
@@ -49,10 +60,14 @@ class RingMemory:
             num_batches: Batches that the ring has room for.
             on_device: Whether each batch takes the same on the device.
         """
-        label_bytes = 0 if label_dtype is None else label_dtype.itemsize
-        batch_bytes = rows * (math.prod(sample_shape) * dtype.itemsize + label_bytes)
+        label_bytes = 0 if label_dtype is None else rows * label_dtype.itemsize
+        data_bytes = rows * math.prod(sample_shape) * dtype.itemsize
+        batch_bytes = (
+            block_bytes(data_bytes, label_bytes) if on_device else data_bytes + label_bytes
+        )
         return cls(
             num_batches=num_batches,
+            num_host_batches=num_host_batches(num_batches) if on_device else num_batches,
             host_batch_bytes=batch_bytes,
             device_batch_bytes=batch_bytes if on_device else 0,
         )
@@ -60,7 +75,7 @@ class RingMemory:
     @property
     def host_bytes(self) -> int:
         """Host memory of the whole ring."""
-        return self.num_batches * self.host_batch_bytes
+        return self.num_host_batches * self.host_batch_bytes
 
     @property
     def device_bytes(self) -> int:
@@ -84,7 +99,7 @@ class RingMemory:
             raise RingTooLargeError(
                 device=None,
                 batch_bytes=self.host_batch_bytes,
-                num_batches=self.num_batches,
+                num_batches=self.num_host_batches,
                 available_bytes=host.available_bytes,
                 limit=str(host),
             )
@@ -98,7 +113,9 @@ class RingMemory:
             )
 
     def __str__(self) -> str:
+        few = self.num_host_batches < self.num_batches
         return (
             f"{self.host_bytes} bytes of host memory and {self.device_bytes} bytes of the "
             f"device's, for {self.num_batches} batches"
+            + (f", {self.num_host_batches} of them on the host at a time" if few else "")
         )

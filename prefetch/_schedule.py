@@ -148,12 +148,14 @@ class Schedule:
     def finish(self, slot: Slot) -> None:
         """Take a slot off the schedule: its batch is ready, or has failed."""
         self._filling.remove(slot)
+        self._ring.take_block(slot)
         if slot.failure is not None:
             self._failed = max(self._failed, slot.sequence)
 
     def retire(self, slot: Slot) -> None:
         """Take off a slot whose batch nobody wants; it comes back through the inbox."""
         self._filling.remove(slot)
+        self._ring.take_block(slot)
         slot.give_back()
 
     @property
@@ -195,7 +197,7 @@ class Schedule:
             self.retire(slot)
 
     def _can_open(self) -> bool:
-        if self._opening or self.over or not self._ring.num_free:
+        if self._opening or self.over or not self._ring.can_acquire:
             return False
         if self._failed >= self.first_wanted or self._ring.num_ahead >= self._prefetch:
             return False

@@ -1,5 +1,8 @@
 """One place of the ring: memory for one batch, filled again and again.
 
+On a device with memory of its own that is the device's; a block of host memory is lent to the slot
+while its batch is filled and copied.
+
 A slot goes FREE -> FILLING -> UPLOADING -> READY -> LEASED -> (DRAINING ->) FREE. A slot whose
 batch nobody wants any more (an abandoned epoch) skips LEASED: dropping its lease brings it back
 the same way. All fields are guarded by the prefetcher's lock, except where a method says otherwise.
@@ -13,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memory import Blob
-from prefetch._lease import DeviceHold, Lease, LeaseEnd, export_array
+from prefetch._lease import Lease, LeaseEnd, export_array
+from prefetch._push_block import PushedMemory
 from prefetch._staging import StagedMemory
 
 if TYPE_CHECKING:
@@ -23,13 +26,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
+    from memory import Blob, Device, Event, HostBuffer, Stream
     from prefetch._bad_records import BadRecord
     from prefetch._batch import PackedKeys
     from prefetch._device_transform import DeviceTransform
     from prefetch._keep import Keeper
     from prefetch._mapped_records import MappedRecords
     from prefetch._order import PlannedBatch
+    from prefetch._push_block import HostBlock
     from prefetch._source import Records
     from prefetch._staging import StagedRows
 
@@ -45,82 +49,46 @@ class SlotState(enum.Enum):
     DRAINING = "draining"
 
 
-class _Memory:
-    """Host and device memory for one of a slot's two Blobs; grows, never shrinks."""
+class _HostMemory:
+    """Host memory for a batch's data or labels, where the host's is all there is; never shrinks."""
 
-    __slots__ = ("_address", "_device", "_device_buffer", "_host_buffer", "ends")
+    __slots__ = ("_address", "_buffer", "_device")
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._host_buffer: HostBuffer | None = None
-        self._device_buffer: DeviceBuffer | None = None
+        self._buffer: HostBuffer | None = None
         self._address = 0
-        self.ends: tuple[DeviceBuffer, npt.NDArray[np.uint8]] | None = None
 
     def drop(self) -> None:
         """Let go of the memory; what was exported keeps it."""
-        self._host_buffer = self._device_buffer = self.ends = None
+        self._buffer = None
 
     @property
     def blocks(self) -> tuple[object, ...]:
         """What keeps the memory."""
-        return self._host_buffer, self._device_buffer
+        return (self._buffer,)
 
     @property
     def host_bytes(self) -> int:
-        return 0 if self._host_buffer is None else self._host_buffer.nbytes
-
-    @property
-    def device_bytes(self) -> int:
-        return 0 if self._device_buffer is None else self._device_buffer.nbytes
+        return 0 if self._buffer is None else self._buffer.nbytes
 
     def bind(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], lease: Lease, *, most_rows: int
-    ) -> tuple[Blob | None, npt.NDArray[Any]]:
-        """Return a Blob over this memory that holds ``lease``, and its writable host array.
-
-        Where there is no device memory there is no Blob: the batch makes one when it is asked.
-
-        ``ends`` are the same bytes without the lease: a copy between them in flight is no use of
-        the batch, which its consumer may have dropped; the slot waits for its event by itself.
+    ) -> npt.NDArray[Any]:
+        """Return a writable array over this memory that holds ``lease``.
 
         Where memory must be allocated, there is room for ``most_rows`` rows at once: a slot whose
         first batch is an epoch's short last one is not allocated twice.
         """
         nbytes = math.prod(shape) * dtype.itemsize
-        room = nbytes // shape[0] * max(shape[0], most_rows)
-        self.ends = None
-        host = self._host_buffer
+        host = self._buffer
         if host is None or host.nbytes < nbytes:
             # The old block goes first, and with it whatever refers to it: never both at once.
-            host = self._host_buffer = None
-            host = self._host_buffer = self._device.alloc_host(room)
+            host = self._buffer = None
+            room = nbytes // shape[0] * max(shape[0], most_rows)
+            host = self._buffer = self._device.alloc_host(room)
             self._address = host.array.__array_interface__["data"][0]
-        array = export_array(host, lease, address=self._address, shape=shape, dtype=dtype)
-        if not self._device.has_device_memory:
-            return None, array
-        blob = Blob(shape, dtype=dtype, device=self._device)
-        block = self._device_buffer
-        if block is None or block.nbytes < nbytes:
-            block = self._device_buffer = None
-            block = self._device_buffer = self._device.alloc_device(room)
-        blob.set_gpu_data(block.slice(0, nbytes, owner=DeviceHold(block, lease)))
-        self.ends = (block.slice(0, nbytes), host.array[:nbytes])
-        blob.set_cpu_data(array)
-        return blob, array
-
-    def push(
-        self,
-        blob: Blob,
-        lease: Lease,  # noqa: ARG002 - the Blob holds it already
-        stream: Stream,
-        events: list[Event],
-    ) -> None:
-        """Queue the Blob's copy to the device, and add its event."""
-        blob.async_gpu_push(stream, ends=self.ends)
-        event = blob.push_event
-        if event is not None:
-            events.append(event)
+        return export_array(host, lease, address=self._address, shape=shape, dtype=dtype)
 
 
 class Slot:
@@ -150,7 +118,8 @@ class Slot:
         parts_done: Parts that readers have finished.
         failure: (position in the batch, exception) of the first thing that went wrong.
         discarded: Whether the batch is no longer wanted.
-        data: (N, ...) rows being filled: the batch's own, or what is staged for the device.
+        block: Host memory that is lent to the slot; None where it has its own, or none is needed.
+        data: (N, ...) rows being filled: the batch's own, or in ``block``.
         labels: (N,) host array being filled; None where there are no labels.
         events: Events of the work that fills the device's memory, and of what the consumer has it
             kept until; while it is draining, of what is waited for.
@@ -173,10 +142,14 @@ class Slot:
         self.sequence = -1
         self.leased_as = (-1, -1)
         self._returns = returns
-        self._data_memory = (
-            _Memory(device) if transform is None else StagedMemory(device, transform)
-        )
-        self._label_memory = _Memory(device)
+        self._data_memory = _HostMemory(device)
+        self._label_memory = _HostMemory(device)
+        self._device_memory: PushedMemory | StagedMemory | None = None
+        if transform is not None:
+            self._device_memory = StagedMemory(device, transform)
+        elif device.has_device_memory:
+            self._device_memory = PushedMemory(device)
+        self.block: HostBlock | None = None
         self.streams: list[Stream] = []
         self.events: list[Event] = []
         self.num_pending = 0
@@ -215,13 +188,13 @@ class Slot:
 
     @property
     def host_bytes(self) -> int:
-        """Bytes of host memory that the slot owns."""
+        """Bytes of host memory that the slot owns; what is lent to it is the ring's."""
         return self._data_memory.host_bytes + self._label_memory.host_bytes
 
     @property
     def device_bytes(self) -> int:
         """Bytes of device memory that the slot owns."""
-        return self._data_memory.device_bytes + self._label_memory.device_bytes
+        return 0 if self._device_memory is None else self._device_memory.device_bytes
 
     def note_use(self, stream: Stream) -> None:
         """Remember a stream that was handed some of the slot; any thread, without a lock.
@@ -240,10 +213,17 @@ class Slot:
             name: Of the batch, for errors.
             batch: What keeps the batch's memory, and its lease.
         """
-        blocks = (*self._data_memory.blocks, *self._label_memory.blocks)
+        blocks = self._blocks
         # Of a feed that is closed the slot's memory has gone, and what the lease keeps is nothing.
         holds = batch if self.keeper.is_stopping else blocks
         self.events.append(self.keeper.keep(waits, name=name, holds=holds))
+
+    @property
+    def _blocks(self) -> tuple[object, ...]:
+        """What keeps the memory that the consumer is handed."""
+        if self._device_memory is not None:
+            return self._device_memory.blocks
+        return (*self._data_memory.blocks, *self._label_memory.blocks)
 
     @property
     def is_held(self) -> bool:
@@ -297,11 +277,15 @@ class Slot:
         """
         assert self.lease is not None
         shape = (self.size, *sample_shape)
-        self.data_blob, self.data = self._data_memory.bind(
-            shape, dtype, self.lease, most_rows=most_rows
-        )
+        if self._device_memory is not None:
+            assert self.block is not None
+            self.data, self.labels = self._device_memory.bind(
+                shape, dtype, label_dtype, self.block, most_rows=most_rows
+            )
+            return
+        self.data = self._data_memory.bind(shape, dtype, self.lease, most_rows=most_rows)
         if label_dtype is not None:
-            self.label_blob, self.labels = self._label_memory.bind(
+            self.labels = self._label_memory.bind(
                 (self.size,), label_dtype, self.lease, most_rows=most_rows
             )
 
@@ -326,11 +310,19 @@ class Slot:
     def push(self, stream: Stream) -> None:
         """Queue the device's work; without the lock, by the reader of the last part."""
         assert self.lease is not None
-        if self.data_blob is not None:
-            self._data_memory.push(self.data_blob, self.lease, stream, self.events)
-        if self.label_blob is not None:
-            self._label_memory.push(self.label_blob, self.lease, stream, self.events)
-            del self.events[:-1]  # on one stream the last event covers those before it
+        assert self._device_memory is not None
+        self.data_blob, self.label_blob = self._device_memory.push(self.lease, stream, self.events)
+
+    def leave_block(self) -> HostBlock | None:
+        """Let go of the host memory that was lent; return it.
+
+        It is free as soon as ``events`` have passed.
+        """
+        block, self.block = self.block, None
+        if self._device_memory is not None:
+            self._device_memory.leave()
+            self.data = self.labels = None
+        return block
 
     def forget(self) -> None:
         """Drop everything of the batch but the memory, the events and the noted streams.
@@ -341,8 +333,8 @@ class Slot:
         self._reset()
 
     def keep_memory_until(self, events: Sequence[Event]) -> None:
-        """Keep the memory, beyond `close`, until every one of ``events`` has passed."""
-        blocks = [*self._data_memory.blocks, *self._label_memory.blocks]
+        """Keep the device's memory, beyond `close`, until every one of ``events`` has passed."""
+        blocks = list(self._blocks)
         for event in events:
             event.notify(blocks.copy().clear)
 
@@ -357,6 +349,8 @@ class Slot:
         """Let go of the memory, but not of the batch that is being handed over."""
         self._data_memory.drop()
         self._label_memory.drop()
+        if self._device_memory is not None:
+            self._device_memory.drop()
 
     def give_back(self) -> None:
         """Forget a batch that the consumer never got, and put the slot on the queue of returns."""

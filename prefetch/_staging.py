@@ -1,9 +1,10 @@
 """A slot's memory where the device transforms: what is staged, and how it becomes the batch.
 
-Pixels, random words and forms of a batch lie in one pinned block (`_device_kernel` says how), which
-one copy takes to the device; there the kernel makes the batch of it. All of that is queued on the
-stream of the reader that has finished the batch, and the event behind it is the slot's: the slot is
-not free, and nothing of it is refilled, before the kernel has read what was staged.
+Pixels, random words and forms of a batch (`_device_kernel` says how), and behind them its labels,
+lie in one pinned block, which one copy takes to the device; there the kernel makes the batch of it.
+All of that is queued on the stream of the reader that has finished the batch, and the event behind
+it is the slot's: neither slot nor block is free, and nothing of them is refilled, before it has
+passed.
 
 A row that no uint8 can carry, that of a record with float_data, is finished on the host and copied
 over the kernel's.
@@ -11,7 +12,6 @@ over the kernel's.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from itertools import groupby
@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memory import Blob, SyncedMemoryError
+from memory import Blob
 from prefetch._device_kernel import WHOLE, WINDOW, StagedBatch, window_of
 from prefetch._lease import DeviceHold
+from prefetch._push_block import DeviceBlock, queued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
+    from memory import Device, DeviceBuffer, Event, Stream
     from prefetch._device_transform import DeviceTransform
     from prefetch._lease import Lease
+    from prefetch._push_block import HostBlock
 
 
 class StagedRows:
@@ -105,7 +107,7 @@ class StagedRows:
 
 
 class StagedMemory:
-    """Memory of a slot's data: pinned and device memory for staging, and the batch on the device.
+    """A slot's device memory: for what is staged, labels included, and for the batch itself.
 
     All of it grows and never shrinks. Not thread-safe; the rows that it hands out are.
 
@@ -116,87 +118,90 @@ class StagedMemory:
 
     __slots__ = (
         "_batch",
+        "_block",
         "_device",
-        "_finished",
+        "_dtype",
         "_host",
         "_out",
         "_rows",
-        "_staged",
         "_transform",
     )
 
     def __init__(self, device: Device, transform: DeviceTransform) -> None:
         self._device = device
         self._transform = transform
-        self._host: HostBuffer | None = None
-        self._finished: HostBuffer | None = None
-        self._staged: DeviceBuffer | None = None
+        self._block = DeviceBlock(device)
         self._out: DeviceBuffer | None = None
+        self._host: HostBlock | None = None
         self._batch: StagedBatch | None = None
         self._rows: StagedRows | None = None
+        self._dtype: np.dtype[Any] | None = None
 
     def drop(self) -> None:
-        """Let go of the memory; what was exported, and what is in flight, keeps it."""
-        self._host = self._finished = self._staged = self._out = None
-        self._batch = self._rows = None
+        """Let go of all memory; what was exported, and what is in flight, keeps it."""
+        self.leave()
+        self._block.drop()
+        self._out = None
+
+    def leave(self) -> None:
+        """Let go of what was lent for the batch."""
+        self._block.leave()
+        self._host = self._batch = self._rows = None
 
     @property
     def blocks(self) -> tuple[object, ...]:
-        """What keeps the memory."""
-        return self._host, self._finished, self._staged, self._out
-
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of pinned memory."""
-        return sum(buffer.nbytes for buffer in (self._host, self._finished) if buffer is not None)
+        """What keeps the device's memory."""
+        return self._block.buffer, self._out
 
     @property
     def device_bytes(self) -> int:
         """Bytes of device memory."""
-        return sum(buffer.nbytes for buffer in (self._staged, self._out) if buffer is not None)
+        buffers = self._block.buffer, self._out
+        return sum(buffer.nbytes for buffer in buffers if buffer is not None)
 
     def bind(
         self,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        lease: Lease,  # noqa: ARG002 - what is staged is nobody's but the slot's
+        label_dtype: np.dtype[Any] | None,
+        host: HostBlock,
         *,
         most_rows: int,
-    ) -> tuple[Blob, StagedRows]:
-        """Return a batch's Blob, which has no bytes yet, and the rows to be filled.
+    ) -> tuple[StagedRows, NDArray[Any] | None]:
+        """Return the rows of a batch, and its labels, to be filled.
 
         Args:
             shape: (N, channels, height, width): the records' places.
             dtype: Type of the batch.
-            lease: Held by the Blob once it has bytes; see `push`.
+            label_dtype: Type of the labels; None for no labels.
+            host: Pinned memory that is lent to the batch.
             most_rows: Rows of the largest batch there will be: there is room for it at once.
         """
+        self.leave()
         num, channels, height, width = shape
         batch = StagedBatch(num, channels, height, width)
         largest = dataclasses.replace(batch, num=max(num, most_rows))
-        sample = self._transform.sample_shape(batch.image_shape)
-        sample_bytes = math.prod(sample) * dtype.itemsize
-        if self._host is None or self._host.nbytes < batch.nbytes:
-            # The old block goes first, and the rows in it of a batch that was given up: never both.
-            self._host = self._rows = None
-            self._host = self._device.alloc_host(largest.nbytes)
-        if self._staged is None or self._staged.nbytes < batch.nbytes:
-            self._staged = None
-            self._staged = self._device.alloc_device(largest.nbytes)
+        staged, labels = self._block.bind(
+            host,
+            batch.nbytes,
+            label_dtype,
+            rows=num,
+            most_data_bytes=largest.nbytes,
+            most_rows=largest.num,
+        )
+        sample_bytes = math.prod(self._sample_shape(batch)) * dtype.itemsize
         if self._out is None or self._out.nbytes < num * sample_bytes:
             self._out = None
             self._out = self._device.alloc_device(largest.num * sample_bytes)
-        staged = self._host.array[: batch.nbytes]
-        self._batch = batch
+        self._host, self._batch, self._dtype = host, batch, dtype
         self._rows = StagedRows(batch.pixels(staged), batch.table(staged), {})
-        return Blob((num, *sample), dtype=dtype, device=self._device), self._rows
+        return self._rows, labels
 
-    def push(self, blob: Blob, lease: Lease, stream: Stream, events: list[Event]) -> None:
-        """Queue the copies and the kernel, and give the Blob the device memory that they fill.
+    def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
+        """Queue the copies and the kernel; return the batch's data and labels.
 
         Args:
-            blob: Made by the last `bind`, whose rows have been filled since.
-            lease: Held by whatever is made of the Blob's device memory, and by nothing in flight.
+            lease: Held by whatever is made of the device's memory, and by nothing in flight.
             stream: Does the work.
             events: Gets the event behind all that was queued, also where the rest could not be.
 
@@ -204,29 +209,25 @@ class StagedMemory:
             DeviceError: The device refuses.
             HostMemoryError: There is no pinned memory for rows that were finished on the host.
         """
+        assert self._batch is not None
+        assert self._dtype is not None
         assert self._out is not None
+        shape = (self._batch.num, *self._sample_shape(self._batch))
+        blob = Blob(shape, dtype=self._dtype, device=self._device)
         out = self._out.slice(0, blob.nbytes)
-        try:
-            self._queue(out, stream)
-        except BaseException:
-            with contextlib.suppress(SyncedMemoryError):
-                events.append(_recorded(stream))
-            raise
-        finally:
-            self._rows = None  # what was finished on the host is copied, or of no use any more
-        filled = _recorded(stream)
-        events.append(filled)
+        filled = queued(lambda: self._queue(out, stream), stream, events)
         hold = DeviceHold(self._out, lease)
         blob.set_gpu_data(self._out.slice(0, blob.nbytes, owner=hold), filled=filled)
+        return blob, self._block.label_blob(lease, filled)
+
+    def _sample_shape(self, batch: StagedBatch) -> tuple[int, int, int]:
+        return self._transform.sample_shape(batch.image_shape)
 
     def _queue(self, out: DeviceBuffer, stream: Stream) -> None:
         batch, rows = self._batch, self._rows
         assert batch is not None
         assert rows is not None
-        assert self._host is not None
-        assert self._staged is not None
-        staged = self._staged.slice(0, batch.nbytes)
-        self._device.copy_to_device(staged, self._host.array[: batch.nbytes], stream=stream)
+        staged = self._block.copy(stream).slice(0, batch.nbytes)
         self._transform.launch(staged, out, batch, stream=stream)
         if rows.finished:
             self._queue_finished(rows.finished, out, out.nbytes // batch.num, stream)
@@ -235,11 +236,8 @@ class StagedMemory:
         self, finished: dict[int, NDArray[Any]], out: DeviceBuffer, row_bytes: int, stream: Stream
     ) -> None:
         """Queue the copies of the rows that were finished on the host, one for each run of them."""
-        nbytes = len(finished) * row_bytes
-        if self._finished is None or self._finished.nbytes < nbytes:
-            self._finished = None
-            self._finished = self._device.alloc_host(nbytes)
-        array = self._finished.array
+        assert self._host is not None
+        array = self._host.finished(len(finished) * row_bytes)
         end = 0
         for first, samples in _runs(finished):
             start = end
@@ -248,17 +246,6 @@ class StagedMemory:
                 end += row_bytes
             place = out.slice(first * row_bytes, end - start)
             self._device.copy_to_device(place, array[start:end], stream=stream)
-
-
-def _recorded(stream: Stream) -> Event:
-    """Return an event behind all that a stream has been given."""
-    try:
-        return stream.record()
-    except BaseException:
-        # Without an event nobody could wait for it later.
-        with contextlib.suppress(SyncedMemoryError):
-            stream.synchronize()
-        raise
 
 
 def _runs(rows: dict[int, NDArray[Any]]) -> Iterator[tuple[int, list[NDArray[Any]]]]:

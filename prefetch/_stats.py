@@ -30,12 +30,14 @@ class FeedStats:
         slots_leased: Slots whose batch is referenced by the consumer.
         slots_draining: Slots whose batch is gone, and that wait for its device work, or to be taken
             in again.
-        ring_host_bytes: Host memory (pinned, on a GPU) that the slots come to at the start, known
-            before the first batch: as many times the largest batch, its samples as large as the
-            first record's. None where the first record is bad.
-        ring_device_bytes: Device memory, likewise.
+        ring_host_bytes: Host memory that the slots come to at the start, known before the first
+            batch: as many times the largest batch, its samples as large as the first record's. On
+            a GPU it is pinned, and room for three batches at most, which are filled and copied
+            there. None where the first record is bad.
+        ring_device_bytes: Device memory, likewise, of every slot.
         host_bytes: Host memory of all slots now: less than ``ring_host_bytes`` before each of them
-            has been filled, more where batches are held, or samples are larger than the first.
+            has been filled, more where batches are held (not on a GPU: these are on the device), or
+            samples are larger than the first.
         device_bytes: Device memory of all slots now.
         bad_records: Different records that were found bad and replaced.
         device: Name of the device, such as ``cpu`` or ``cuda:0``.

@@ -77,11 +77,15 @@ def _fields(
     yield "device", _resolved(options.device, report.device)
     yield "threads", _resolved(str(options.threads), str(report.threads))
     batches = counted(report.slots, "batch", "batches")
-    yield "host memory", f"{shown_bytes(report.host_bytes)} for a ring of {batches}"
-    held = shown_bytes(report.most_host_bytes)
-    yield "", f"{held} where the loop keeps max_batches_held: {options.max_batches_held}"
-    on_device = shown_bytes(report.device_bytes)
-    yield "device memory", on_device if report.device_bytes else "none of its own"
+    on_host, on_device = shown_bytes(report.host_bytes), shown_bytes(report.device_bytes)
+    if report.device_bytes:
+        yield "host memory", f"{on_host} for the batches that are filled and copied"
+        yield "device memory", f"{on_device} for a ring of {batches}"
+    else:
+        yield "host memory", f"{on_host} for a ring of {batches}"
+        held = shown_bytes(report.most_host_bytes)
+        yield "", f"{held} where the loop keeps max_batches_held: {options.max_batches_held}"
+        yield "device memory", "none of its own"
     yield "first batch", f"after {report.first_batch_s:.3f} s"
     for number, warning in enumerate(warnings):
         yield "" if number else "warnings", warning

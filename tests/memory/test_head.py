@@ -11,7 +11,7 @@ from memory._head import Call, Head, Transition, Work, transition
 U, CPU, GPU, SYNCED = Head
 NONE, ZERO_HOST, ZERO_DEVICE, DOWN, UP = Work
 
-# Caffe's table as its reference gives it, and the two calls that Caffe has not; None is a refusal.
+# Caffe's table as its reference gives it, and the calls that Caffe has not; None is a refusal.
 CELLS: dict[Call, dict[Head, tuple[Work, Head] | None]] = {
     Call.CPU_DATA: {
         U: (ZERO_HOST, CPU),
@@ -42,6 +42,7 @@ CELLS: dict[Call, dict[Head, tuple[Work, Head] | None]] = {
     Call.ASYNC_GPU_PUSH: {U: None, CPU: (UP, SYNCED), GPU: None, SYNCED: None},
     Call.OVERWRITE_CPU_DATA: dict.fromkeys(Head, (NONE, CPU)),
     Call.OVERWRITE_GPU_DATA: dict.fromkeys(Head, (NONE, GPU)),
+    Call.SET_BOTH: dict.fromkeys(Head, (NONE, SYNCED)),
 }
 
 

@@ -599,3 +599,62 @@ class TestBlobs:
             blob.async_gpu_push(stream)
         assert blob.data.head is Head.HEAD_AT_CPU
         assert blob.push_event is None
+
+
+def test_both_sides_may_be_set_at_once_behind_the_event_that_makes_them_equal() -> None:
+    with (
+        SimulatedDevice() as device,
+        device.make_stream() as stream,
+        SyncedMemory(NBYTES, device) as memory,
+    ):
+        buffer, here = device.alloc_device(NBYTES), np.full(NBYTES, 3, np.uint8)
+        with hold(stream):
+            device.copy_to_device(buffer, here.copy(), stream=stream)
+            memory.set_gpu_data(buffer, filled=stream.record(), host=here)
+            assert memory.head == Head.SYNCED
+            assert np.shares_memory(memory.cpu_data(), here)  # nobody waits for the copy
+            assert memory.push_event is not None
+        assert set(peek(memory).tolist()) == {3}
+        memory.mutable_cpu_data()[:] = 4
+        assert memory.head.name == "HEAD_AT_CPU"
+        with pytest.raises(BufferMismatchError):
+            memory.set_gpu_data(buffer, host=here[1:])
+
+
+def test_of_both_sides_the_hosts_is_left_where_the_copy_failed() -> None:
+    with (
+        FailingDevice(SimulatedDevice(), fail={"copy_to_device": 1}, when="run") as device,
+        SyncedMemory(NBYTES, device) as memory,
+    ):
+        buffer, here = device.alloc_device(NBYTES), np.full(NBYTES, 3, np.uint8)
+        with device.make_stream() as stream:
+            device.copy_to_device(buffer, here, stream=stream)
+            memory.set_gpu_data(buffer, filled=stream.record(), host=here)
+            with pytest.raises(DeviceError, match="on command"):
+                memory.mutable_cpu_data()
+            assert memory.head is Head.HEAD_AT_CPU
+            assert set(memory.mutable_cpu_data().tolist()) == {3}
+
+
+def test_what_a_closed_device_holds_is_still_had_by_the_host() -> None:
+    device = SimulatedDevice()
+    memory = SyncedMemory(NBYTES, device)
+    memory.mutable_cpu_data()[:] = 6
+    memory.mutable_gpu_data()
+    others = SyncedMemory(NBYTES, device)
+    others.set_gpu_data(memory.gpu_data())
+    device.close()
+    assert set(others.cpu_data().tolist()) == {6}  # in memory that no device gives any more
+    assert set(memory.mutable_cpu_data().tolist()) == {6}
+    with pytest.raises(ClosedError):
+        memory.gpu_data()
+
+
+def test_a_closed_stream_of_an_open_device_is_told() -> None:
+    with SimulatedDevice() as device, SyncedMemory(NBYTES, device) as memory:
+        memory.overwrite_gpu_data()
+        stream = device.make_stream()
+        with device.use_stream(stream):
+            stream.close()
+            with pytest.raises(ClosedError):
+                memory.cpu_data()

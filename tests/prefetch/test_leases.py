@@ -80,7 +80,9 @@ def test_each_kind_of_export_outlives_array_batch_and_feed(
     for batch in iterator:
         assert batch.number >= 2
         del batch
-    assert feed.stats().slots_leased == 1
+    # What the host is given of a device's batch is a copy.
+    holds_slot = device == "cpu" or kind in {"blob", "label blob", "synced memory"}
+    assert feed.stats().slots_leased == holds_slot
     feed.close()
     del feed, iterator
     gc.collect()

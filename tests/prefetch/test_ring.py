@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from memory import open_device
+from memory import DeviceError, open_device
 from memory.testing import hold
 from prefetch import BatchesHeldError
 from prefetch._bad_records import BadRecords
@@ -20,6 +20,8 @@ from prefetch._schedule import Opening, Part, Schedule
 from prefetch._slot import Slot, SlotState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memory import Device
     from prefetch import Batch
 
@@ -69,6 +71,9 @@ class Bench:
         assert isinstance(slot.data, np.ndarray)
         slot.data[:] = slot.sequence
         assert self.schedule.part_done(slot)
+        if self.device.has_device_memory:
+            with self.device.make_stream("reader") as stream:
+                slot.push(stream)
         self.schedule.finish(slot)
         self.delivery.add(slot)
 
@@ -238,6 +243,8 @@ def test_a_closed_stream_holds_up_no_slot() -> None:
     stream.close()
     del batch
     bench.ring.collect()
+    device.current_stream().synchronize()  # which was put behind the copy
+    bench.ring.collect()
     assert bench.ring.num_free == 1
     device.close()
 
@@ -390,3 +397,76 @@ def test_wake_ups_are_not_taken_for_batches_that_have_come_back() -> None:
     assert len(bench.ring.slots) == len(held) + 2
     bench.ring.collect()
     assert bench.ring.num_wake_ups == 0
+
+
+class _Mute:
+    """An event of which the device cannot tell whether it has passed."""
+
+    def done(self) -> bool:
+        return False
+
+    def notify(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+def test_a_block_of_whose_copy_the_device_cannot_tell_is_never_lent_again() -> None:
+    with open_device("simulated") as device:
+        ring = Ring(device, 1)
+        slot = ring.acquire()
+        mute: Any = _Mute()
+        slot.events.append(mute)
+        ring.take_block(slot)
+        slot.give_back()
+        ring.collect()
+        ring.failure = None  # of the slot
+        for _ in range(3):
+            ring.call_for_block()
+            ring.collect()
+        assert [DeviceError, False] == [type(ring.failure), ring.can_acquire]
+        ring.close()
+
+
+def test_a_block_is_free_when_its_copy_has_run_while_its_batch_is_held() -> None:
+    device = open_device("simulated")
+    bench = Bench(device, num_slots=2)
+    bench.fill(bench.open())
+    bench.fill(bench.open())
+    held = bench.take()
+    bench.ring.collect()
+    assert bench.ring.host_bytes == sum(block.nbytes for block in bench.ring.blocks) > 0
+    assert len(bench.ring._free_blocks) == len(bench.ring.blocks) == 2
+    assert bench.ring.num_held == 1
+    del held
+    device.current_stream().synchronize()
+    bench.ring.collect()
+    bench.schedule.abandon()
+    bench.delivery.abandon()
+    bench.ring.close()
+    device.close()
+
+
+def can_fill(bench: Bench) -> bool:
+    return bench.ring.can_acquire
+
+
+def test_what_was_lent_to_a_batch_that_nobody_wants_is_free_at_once_or_behind_its_copy() -> None:
+    device = open_device("simulated")
+    bench = Bench(device, num_slots=1)
+    slot = bench.open()
+    bench.shape(slot)
+    bench.schedule.retire(slot)  # nothing was queued
+    bench.ring.collect()
+    assert can_fill(bench)
+    slot = bench.open()
+    bench.shape(slot)
+    with device.make_stream("reader") as stream:
+        with hold(stream):
+            slot.push(stream)
+            bench.schedule.retire(slot)
+            bench.ring.collect()
+            assert not can_fill(bench)
+        stream.synchronize()
+        bench.ring.collect()
+        assert can_fill(bench)
+    bench.ring.close()
+    device.close()

@@ -32,14 +32,23 @@ def ring(**changes: Any) -> RingMemory:
 
 
 def test_it_is_the_slots_times_data_and_labels_of_the_largest_batch() -> None:
-    assert 10 * (3 * 4 * 4 * 4 + 8) == ring().host_batch_bytes == ring().device_batch_bytes
-    assert 5 * ring().host_batch_bytes == ring().host_bytes == ring().device_bytes
+    found = ring(on_device=False)
+    assert found.host_batch_bytes == 10 * (3 * 4 * 4 * 4 + 8)
+    assert (found.host_bytes, found.device_bytes) == (5 * found.host_batch_bytes, 0)
     assert ring(label_dtype=None).host_batch_bytes == 10 * 3 * 4 * 4 * 4
-    assert ring(on_device=False).device_bytes == 0
+
+
+def test_where_the_device_has_memory_three_batches_are_on_the_host_at_a_time() -> None:
+    found = ring()
+    # The labels begin at a multiple of 256 bytes.
+    assert found.host_batch_bytes == found.device_batch_bytes == 2048 + 10 * 8
+    assert found.host_bytes == 3 * found.host_batch_bytes
+    assert found.device_bytes == 5 * found.device_batch_bytes
+    assert ring(num_batches=2).host_bytes == 2 * found.host_batch_bytes
 
 
 def test_the_machine_and_the_device_have_to_hold_it_and_just_enough_is_enough() -> None:
-    found = ring()
+    found = ring(num_batches=3)
     enough = found.host_bytes
     found.refuse_too_large(
         host=MemoryLimit("this machine has", enough), device="cuda:0", device_limit_bytes=enough
@@ -70,7 +79,9 @@ def test_stats_and_log_tell_it_before_the_first_batch(
     on_device: int,
 ) -> None:
     source = write_database(tmp_path / "db", fingerprinted_images(32, (3, 8, 8)))
-    nbytes = 5 * 4 * (3 * 6 * 6 * 4 + 8)
+    batch_bytes = 1792 + 4 * 8 if on_device else 4 * (3 * 6 * 6 * 4 + 8)
+    on_host = 3 if on_device else 5
+    few = ", 3 of them on the host at a time" if on_device else ""
     with (
         caplog.at_level(logging.INFO, logger="prefetch"),
         prefetch.open(
@@ -79,18 +90,20 @@ def test_stats_and_log_tell_it_before_the_first_batch(
         ) as feed,
     ):
         before = feed.stats()
-        assert (nbytes, on_device * nbytes) == (before.ring_host_bytes, before.ring_device_bytes)
+        assert before.ring_host_bytes == on_host * batch_bytes
+        assert before.ring_device_bytes == on_device * 5 * batch_bytes
         assert (0, 0) == (before.host_bytes, before.device_bytes)
         assert (
-            f"the ring takes {nbytes} bytes of host memory and {on_device * nbytes} bytes of the "
-            "device's, for 5 batches" in caplog.messages
+            f"the ring takes {on_host * batch_bytes} bytes of host memory and "
+            f"{on_device * 5 * batch_bytes} bytes of the device's, for 5 batches{few}"
+            in caplog.messages
         )
         # All of the epoch is in memory at once: what is held, and what the readers fill behind it.
         held = [batch for _, batch in zip(range(5), feed, strict=False)]
         until(lambda: feed.stats().slots_leased + feed.stats().slots_ready == 8)
         stats = feed.stats()
-        assert stats.host_bytes == 8 * nbytes // 5
-        assert stats.device_bytes == on_device * stats.host_bytes
+        assert stats.host_bytes == (3 if on_device else 8) * batch_bytes
+        assert stats.device_bytes == on_device * 8 * batch_bytes
         del held
 
 

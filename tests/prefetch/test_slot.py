@@ -13,6 +13,7 @@ from memory.testing import hold, peek
 from prefetch._device_transform import DeviceTransform
 from prefetch._lease import LeaseEnd
 from prefetch._order import Order
+from prefetch._push_block import HostBlock, labels_at
 from prefetch._slot import Slot, SlotState
 from prefetch._transform import Transform
 
@@ -36,7 +37,21 @@ def device() -> Iterator[SimulatedDevice]:
 
 def made(device: Device) -> tuple[Slot, SimpleQueue[Any]]:
     returns: SimpleQueue[Any] = SimpleQueue()
-    return Slot(3, device, returns), returns
+    slot = Slot(3, device, returns)
+    if device.has_device_memory:
+        slot.block = HostBlock(device)
+    return slot, returns
+
+
+def pushed(slot: Slot) -> Slot:
+    with slot.device.make_stream("copies") as stream:
+        slot.push(stream)
+    return slot
+
+
+def lent_bytes(slot: Slot) -> int:
+    assert slot.block is not None
+    return slot.block.nbytes
 
 
 def begun(slot: Slot, size: int = 4, *, first: int = 0) -> Slot:
@@ -168,7 +183,7 @@ def test_the_old_memory_goes_before_the_larger_is_allocated() -> None:
         shaped(begun(slot), sample=(5, 5, 5), label_dtype=None)
         assert device.host_before == [0, 0]
         assert device.device_before == [0, 0]
-        assert (slot.host_bytes, slot.device_bytes) == (4 * 5**3 * 4, 4 * 5**3 * 4)
+        assert (lent_bytes(slot), slot.device_bytes) == (4 * 5**3 * 4, 4 * 5**3 * 4)
         slot.close()
 
 
@@ -176,6 +191,7 @@ def test_so_does_what_was_staged_for_a_batch_that_was_given_up() -> None:
     with Counting() as device:
         transform = DeviceTransform(Transform(train=False), device)
         slot = Slot(0, device, SimpleQueue(), transform=transform)
+        slot.block = HostBlock(device)
         device.host_before.clear()
         shaped(begun(slot), label_dtype=None)
         slot.forget()
@@ -187,14 +203,14 @@ def test_so_does_what_was_staged_for_a_batch_that_was_given_up() -> None:
 def test_without_labels_there_is_no_memory_for_them(device: SimulatedDevice) -> None:
     slot, _ = made(device)
     shaped(begun(slot), label_dtype=None)
-    assert (slot.labels, slot.label_blob) == (None, None)
-    assert (slot.host_bytes, slot.device_bytes) == (4 * ROW_BYTES, 4 * ROW_BYTES)
+    assert slot.labels is None
+    assert (lent_bytes(slot), slot.device_bytes) == (4 * ROW_BYTES, 4 * ROW_BYTES)
+    pushed(slot)
+    assert len(slot.events) == 1
     blob, labels = slot.contents()
     assert labels is None
     assert blob is slot.data_blob
-    with device.make_stream("copies") as stream:
-        slot.push(stream)
-        assert len(slot.events) == 1
+    del blob
     slot.close()
 
 
@@ -202,6 +218,42 @@ def test_where_the_host_is_all_there_is_the_contents_are_arrays() -> None:
     slot, _ = made(open_device("cpu"))
     shaped(begun(slot))
     assert slot.contents() == (slot.data, slot.labels)
+
+
+def test_data_and_labels_are_one_copy_each_aligned(device: SimulatedDevice) -> None:
+    slot, _ = made(device)
+    shaped(begun(slot))
+    data, labels = arrays(slot)
+    start = labels_at(data.nbytes)
+    assert labels.__array_interface__["data"][0] == address(slot) + start
+    before = device.stats().num_to_device
+    pushed(slot)
+    assert device.stats().num_to_device == before + 1
+    blobs = [blob.gpu_data() for blob in (slot.data_blob, slot.label_blob) if blob is not None]
+    assert blobs[1].ptr == blobs[0].ptr + start
+    assert start % 256 == 0
+    assert lent_bytes(slot) == slot.device_bytes == start + labels.nbytes
+    del blobs
+    slot.close()
+
+
+def test_what_was_lent_is_left_and_the_hosts_bytes_come_from_elsewhere(
+    device: SimulatedDevice,
+) -> None:
+    slot, _ = made(device)
+    shaped(begun(slot))
+    data, labels = arrays(slot)
+    data[:], labels[:] = 5, 6
+    pushed(slot)
+    data[:], labels[:] = 8, 9  # as the next batch would
+    block = slot.leave_block()
+    assert block is not None
+    assert (slot.block, slot.data, slot.labels) == (None, None, None)
+    assert slot.data_blob is not None
+    assert slot.label_blob is not None
+    assert (slot.data_blob.numpy() == 5).all()
+    assert (slot.label_blob.numpy() == 6).all()
+    slot.close()
 
 
 def test_what_is_pushed_is_on_the_device_when_its_events_have_passed(
@@ -215,7 +267,7 @@ def test_what_is_pushed_is_on_the_device_when_its_events_have_passed(
     with device.make_stream("copies") as stream:
         with hold(stream):
             slot.push(stream)
-            assert len(slot.events) == 1  # the last covers them all
+            assert len(slot.events) == 1
             assert not any(event.done() for event in slot.events)
         stream.synchronize()
         assert all(event.done() for event in slot.events)
@@ -301,7 +353,7 @@ def test_a_batch_that_is_given_back_comes_back_once(*, with_lease: bool) -> None
 
 def test_a_stream_is_noted_once_by_whatever_holds_the_batch(device: SimulatedDevice) -> None:
     slot, _ = made(device)
-    shaped(begun(slot))
+    pushed(shaped(begun(slot)))
     blob = slot.data_blob
     assert blob is not None
     assert slot.lease is not None
@@ -318,21 +370,33 @@ def test_a_stream_is_noted_once_by_whatever_holds_the_batch(device: SimulatedDev
     assert slot.streams == []
 
 
-def test_closing_frees_what_nobody_has_and_what_is_held_when_it_is_let_go_of(
-    device: SimulatedDevice,
-) -> None:
+def test_closing_frees_what_nobody_has_and_what_is_held_when_it_is_let_go_of() -> None:
+    device = open_device("cpu")
+    before = device.memory_info().host_allocated_bytes
     slot, _ = made(device)
     shaped(begun(slot))
     data = arrays(slot)[0]
     data[:] = 5
-    slot.events.append(device.current_stream().record())
     slot.close()
     assert (slot.host_bytes, slot.device_bytes, slot.events) == (0, 0, [])
-    assert device.memory_info().host_allocated_bytes == 4 * ROW_BYTES
-    assert device.memory_info().allocated_bytes == 0
+    assert device.memory_info().host_allocated_bytes == before + 4 * ROW_BYTES
     assert (data == 5).all()
     del data
+    assert device.memory_info().host_allocated_bytes == before
+
+
+def test_closing_leaves_a_batch_that_is_held_on_the_device(device: SimulatedDevice) -> None:
+    slot, _ = made(device)
+    shaped(begun(slot))
+    arrays(slot)[0][:] = 5
+    blob = pushed(slot).data_blob
+    slot.leave_block()
+    slot.close()
+    assert (slot.device_bytes, slot.events) == (0, [])
     assert device.memory_info().host_allocated_bytes == 0
+    assert (peek(blob) == 5).all()
+    del blob
+    assert device.memory_info().allocated_bytes == 0
 
 
 def test_memory_is_kept_beyond_closing_until_every_event_has_passed(
@@ -344,12 +408,9 @@ def test_memory_is_kept_beyond_closing_until_every_event_has_passed(
         with hold(one), hold(two):
             slot.keep_memory_until([one.record(), two.record()])
             slot.close()
-            whole = 4 * ROW_BYTES + 4 * 8
-            assert device.memory_info().host_allocated_bytes == whole
-            assert device.memory_info().allocated_bytes == whole
+            assert device.memory_info().allocated_bytes == labels_at(4 * ROW_BYTES) + 4 * 8
         one.synchronize()
         two.synchronize()
-    assert device.memory_info().host_allocated_bytes == 0
     assert device.memory_info().allocated_bytes == 0
 
 
@@ -361,6 +422,6 @@ def test_memory_outlives_the_first_of_two_events(device: SimulatedDevice) -> Non
             slot.keep_memory_until([one.record(), two.record()])
             slot.close()
             one.synchronize()
-            assert device.memory_info().allocated_bytes == 4 * ROW_BYTES + 4 * 8
+            assert device.memory_info().allocated_bytes == labels_at(4 * ROW_BYTES) + 4 * 8
         two.synchronize()
     assert device.memory_info().allocated_bytes == 0

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import open_device
+from memory.testing import peek
 from prefetch._datum import encode_datum
 from prefetch._device_transform import DeviceTransform
 from prefetch._faults import Fault
 from prefetch._lease import Lease
+from prefetch._push_block import HostBlock
 from prefetch._stager import RecordStager
 from prefetch._staging import StagedMemory
 from prefetch._transform import RecordTransformer, Transform
@@ -124,22 +126,29 @@ def compare(case: Case, device: Device) -> None:
 
     memory = StagedMemory(device, device_transform)
     lease = Lease(cast("Any", None))
-    blob, rows = memory.bind((len(values), *place), case.transform.dtype, lease, most_rows=7)
-    assert blob.shape == expected.shape
+    shape, labels_dtype = (len(values), *place), np.dtype(np.int64)
+    rows, staged_labels = memory.bind(
+        shape, case.transform.dtype, labels_dtype, HostBlock(device), most_rows=7
+    )
+    assert staged_labels is not None
     found = []
     for part in (slice(0, case.split), slice(case.split, len(values))):
         if part.stop > part.start:
             begin = part.start
-            for fault in stager.fill(values[part], case.words[part], rows[part], labels[1][part]):
+            where = values[part], case.words[part], rows[part], staged_labels[part]
+            for fault in stager.fill(*where):
                 moved = Fault(fault.position + begin, fault.reason, fault.numbers, fault.detail)
                 found.append(moved)
     assert found == sorted(faults, key=lambda fault: fault.position)
 
     events: list[Event] = []
     with device.make_stream() as stream:
-        memory.push(blob, lease, stream, events)
+        blob, label_blob = memory.push(lease, stream, events)
         assert len(events) == 1
+        assert blob.shape == expected.shape
+        assert label_blob is not None
         actual = blob.numpy()
+        labels[1] = peek(label_blob)
     good = [row for row in range(len(values)) if row not in {fault.position for fault in faults}]
     assert actual[good].tobytes() == expected[good].tobytes()
     assert labels[1][good].tolist() == labels[0][good].tolist()

@@ -568,8 +568,6 @@ class RingMachine(RuleBasedStateMachine):
 
     def use(self, batch: prefetch.Batch, records: list[int], keep: str) -> None:
         """Look at a batch; read it on the device; keep something of it, or nothing."""
-        array: npt.NDArray[Any] = batch.data.numpy(writable=self.device is None)
-        assert (array.T == records).all()
         if self.device is not None:
             handed = batch.data.gpu_data()
             # A kernel knows an address only, and keeps nothing alive.
@@ -578,9 +576,13 @@ class RingMachine(RuleBasedStateMachine):
             self.device.copy_to_host(read.bytes, bare, stream=self.device.null)
             self.device.null.give(read.done)
             self.reads.append(read)
-        elif keep:
+            if not keep:
+                return  # what the host is given makes it wait for the reads
+        array: npt.NDArray[Any] = batch.data.numpy(writable=self.device is None)
+        assert (array.T == records).all()
+        if self.device is None and keep:
             array[:] = -next(self.stamps)  # nobody else may write here, and nobody read this
-        if keep:
+        if keep == "b" or (keep and self.device is None):
             exported = array[len(array) // 2 :] if keep == "a" else batch
             self.held.append((exported, array.copy(), float(array.flat[0])))
 
@@ -652,8 +654,26 @@ class RingMachine(RuleBasedStateMachine):
             array = exported
             if isinstance(exported, prefetch.Batch):
                 array = exported.data.numpy(writable=False)
+                if self.device is not None:  # the host has a copy
+                    there = exported.data.data._gpu
+                    assert there is not None
+                    array = self.device.content(there).view(array.dtype).reshape(array.shape)
             assert (array == content[-len(array) :]).all()
             assert self.device is not None or (array == stamp).all()
+
+    @invariant()
+    def what_is_lent_to_no_slot_is_copied_or_free_and_nobody_reads_what_is_free(self) -> None:
+        if not hasattr(self, "prefetcher"):
+            return
+        ring = self.prefetcher._ring
+        lent = [slot.block for slot in self.prefetcher._schedule._filling]
+        copied = [copied.block for copied in ring._copied]
+        assert len(ring.blocks) == (0 if self.device is None else min(self.drawn["ahead"] + 1, 3))
+        if self.device is not None:
+            assert {*ring.blocks} == {*lent, *copied, *ring._free_blocks}
+            assert len(ring.blocks) == len(lent) + len(copied) + len(ring._free_blocks)
+        for block in ring._free_blocks:
+            block.staged(block.nbytes, room=0)[:] = 0xCB
 
     @invariant()
     def the_ring_is_no_larger_than_allowed(self) -> None:
