@@ -9,7 +9,7 @@ struct bench {
     uint8_t bytes[3][LINE];
     uint8_t turned[3][LINE];
     uint8_t floats[4 * LINE];
-    uint8_t halves[2 * LINE];
+    uint8_t shorts[2 * LINE];
 };
 
 /* Part of a line of the window. */
@@ -119,8 +119,9 @@ static void fill_floats(const struct image *image, const struct window *window,
         line.mirrored = window->mirrored;
         compute(image, &line);
         if (size == 2) {
-            line.to = pixel_step == 1 ? to : bench->halves;
-            loops->halve(bench->floats, segment->num, line.to);
+            line.to = pixel_step == 1 ? to : bench->shorts;
+            (element == FLOAT16 ? loops->halve : loops->shorten)(bench->floats, segment->num,
+                                                                 line.to);
         }
         if (line.to != to)
             put(line.to, segment->num, size, to, pixel_step);

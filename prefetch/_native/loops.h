@@ -161,6 +161,30 @@ static void halve(const uint8_t *restrict floats, size_t num, uint8_t *restrict 
     }
 }
 
+static void shorten(const uint8_t *restrict floats, size_t num, uint8_t *restrict shorts)
+{
+    size_t at = 0;
+#if defined(RINGFEED_AVX2)
+    const size_t step = 2 * LANES;
+    if (num >= step) {
+        const size_t last = num - step;
+        vector nans = same(0);
+        for (; at < last; at += step)
+            nans = either_trace(nans, store_shorts(shorts + 2 * at, from_floats(floats + 4 * at),
+                                                   from_floats(floats + 4 * (at + LANES))));
+        nans = either_trace(nans, store_shorts(shorts + 2 * last, from_floats(floats + 4 * last),
+                                               from_floats(floats + 4 * (last + LANES))));
+        at = is_any(nans) ? 0 : num; /* rare enough for all of it to be done again */
+    }
+#endif
+    for (; at < num; at++) {
+        uint32_t bits;
+        memcpy(&bits, floats + 4 * at, sizeof bits);
+        const uint16_t bfloat = bfloat_bits(bits);
+        memcpy(shorts + 2 * at, &bfloat, sizeof bfloat);
+    }
+}
+
 /* Take pixels of three bytes apart. */
 static void split_three(const uint8_t *restrict from, size_t num, uint8_t *restrict first,
                         uint8_t *restrict second, uint8_t *restrict third)
@@ -183,4 +207,5 @@ static void join_three(const uint8_t *restrict first, const uint8_t *restrict se
     }
 }
 
-const struct loops LOOPS = {plane_from_bytes, plane_from_floats, halve, split_three, join_three};
+const struct loops LOOPS = {plane_from_bytes, plane_from_floats, halve,
+                            shorten,          split_three,       join_three};

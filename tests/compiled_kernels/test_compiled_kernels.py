@@ -13,15 +13,17 @@ from nvrtc import Compiled, compile_source
 from ptx import Kernel, Memory, PtxError
 
 from memory import _cuda_maths
+from memory._bfloat16 import dtype_of
 from prefetch import _device_kernel
 from prefetch._reference import Recipe
+from prefetch._transform import Transform
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCES: Final = {"transform": _device_kernel.SOURCE, "maths": _cuda_maths.SOURCE}
 ARCHITECTURES: Final = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
-DTYPES: Final = ("float32", "float16", "uint8")
+DTYPES: Final = ("float32", "float16", "bfloat16", "uint8")
 MOST_REGISTERS: Final = 40
 
 
@@ -108,7 +110,7 @@ def drawn_recipe(
 def test_the_transformation_gives_the_twins_bytes(
     version: int, arch: str, dtype: str, cupys_options: tuple[str, ...], *, tiny: bool
 ) -> None:
-    kind = np.dtype(dtype)
+    kind = dtype_of(dtype)
     kernel = Kernel(
         compiled(version, arch, "transform", cupys_options).ptx, _device_kernel.kernel_name(kind)
     )
@@ -123,7 +125,8 @@ def test_the_transformation_gives_the_twins_bytes(
         table[:, :3] = draw.integers(0, 2**32, (batch.num, 3))
         has_windows = recipe.crop_size and recipe.mean_image is None
         table[:, 3] = draw.integers(0, 2, batch.num) if has_windows else _device_kernel.WHOLE
-        want = np.zeros((batch.num, *recipe.sample_shape(*shape)), kind)
+        rows = Transform(train=False, dtype=kind).row_dtype
+        want = np.zeros((batch.num, *recipe.sample_shape(*shape)), rows)
         _device_kernel.transform_staged(staged, want, batch, recipe)
         got = np.full_like(want, 99)
         constants = _device_kernel.constants(recipe)
