@@ -418,7 +418,7 @@ def test_16_bits_are_the_twins_at_every_exponent_and_every_edge(dtype: str) -> N
 
 @pytest.mark.parametrize("width", [1, 7, 15, 16, 17, 33, 1024, 1025])
 def test_bfloat16_is_the_nearest_and_the_even_one_of_two(width: int) -> None:
-    # Every upper half in turn, with the edges: in lines with and without NaNs, whole vectors or not.
+    # Every upper half with every edge, in lines with NaNs and without, of whole vectors or not.
     bits = (np.arange(2**16, dtype=np.uint32)[:, np.newaxis] << 16) | np.array(EDGES, np.uint32)
     bits = np.random.default_rng(width).permutation(bits.ravel())[: 65536 // width * width]
     bits[bits.size // 2 :] &= 0xBFFFFFFF  # no infinity nor NaN

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from fakecuda_build import OUTPUT, fingerprint, locked
 
 if TYPE_CHECKING:
