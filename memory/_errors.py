@@ -323,7 +323,7 @@ class MissingPackageError(SyncedMemoryError, ImportError):
         self.extra = extra
         super().__init__(
             f"{what} needs the package {package}, which is not installed: "
-            f"pip install 'ringfeed[{extra}]'"
+            f"pip install '/path/to/checkout[{extra}]'"
         )
 
 

@@ -332,8 +332,7 @@ def _dtype(name: str) -> np.dtype[Any]:
     try:
         return bfloat16() if name == "bfloat16" else np.dtype(name)
     except MissingPackageError as error:
-        fault = ConfigFault("transform.dtype", f"is bfloat16: {error}")
-        raise ConfigError("transform", (fault,)) from error
+        raise ConfigError("transform", (ConfigFault("transform.dtype", str(error)),)) from error
 
 
 def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> Augmentation:

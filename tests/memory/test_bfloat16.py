@@ -29,7 +29,7 @@ def test_where_the_package_is_missing_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with pytest.raises(ImportError, match=r"pip install 'ringfeed\[bfloat16\]'") as caught:
+    with pytest.raises(ImportError, match=r"pip install '/path/to/checkout\[bfloat16\]'") as caught:
         Blob((2,), "bfloat16")
     assert isinstance(caught.value, MissingPackageError)
     assert ("ml_dtypes", "bfloat16") == (caught.value.package, caught.value.extra)
