@@ -44,7 +44,8 @@ def bfloat16() -> np.dtype[Any]:
         import ml_dtypes  # noqa: PLC0415 - 10 ms that only those pay who use the type
     except ImportError as error:
         raise MissingPackageError("dtype bfloat16", package="ml_dtypes", extra=NAME) from error
-    return np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def dtype_of(dtype: DTypeLike) -> np.dtype[Any]:

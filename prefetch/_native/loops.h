@@ -150,8 +150,12 @@ static void halve(const uint8_t *restrict floats, size_t num, uint8_t *restrict 
 {
     size_t at = 0;
 #if defined(RINGFEED_AVX2)
-    for (; at + LANES <= num; at += LANES)
-        store_halves(halves + 2 * at, from_floats(floats + 4 * at));
+    if (num >= LANES) {
+        for (; at + LANES < num; at += LANES)
+            store_halves(halves + 2 * at, from_floats(floats + 4 * at));
+        at = num;
+        store_halves(halves + 2 * (at - LANES), from_floats(floats + 4 * (at - LANES)));
+    }
 #endif
     for (; at < num; at++) {
         uint32_t bits;
