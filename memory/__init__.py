@@ -5,6 +5,7 @@
     open_device()            opens a Device: "cpu", "simulated", "cuda:0", or whichever there is
     SyncedMemory             bytes on both sides, copied only when needed (Caffe's SyncedMemory)
     Blob                     an array with its gradient over two of those (Caffe's Blob)
+    bfloat16()               the dtype of that name
     memory.testing           holds, peeks, failing devices and other tools for tests
 
 The root of all errors is SyncedMemoryError. The package logs to the logger ``memory``.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 
+from memory._bfloat16 import bfloat16 as bfloat16
 from memory._blob import Blob as Blob
 from memory._cpu import CpuDevice as CpuDevice
 from memory._device import Device as Device
@@ -37,6 +39,7 @@ from memory._errors import DeviceUnavailableError as DeviceUnavailableError
 from memory._errors import DtypeError as DtypeError
 from memory._errors import HeadError as HeadError
 from memory._errors import HostMemoryError as HostMemoryError
+from memory._errors import MissingPackageError as MissingPackageError
 from memory._errors import NoDataError as NoDataError
 from memory._errors import NoDeviceMemoryError as NoDeviceMemoryError
 from memory._errors import NotImplementedDeviceError as NotImplementedDeviceError
@@ -73,6 +76,7 @@ __all__ = [
     "HostBuffer",
     "HostMemoryError",
     "Kernel",
+    "MissingPackageError",
     "NoDataError",
     "NoDeviceMemoryError",
     "NotImplementedDeviceError",
@@ -87,6 +91,7 @@ __all__ = [
     "SyncedMemoryError",
     "UnknownDeviceError",
     "UseObserver",
+    "bfloat16",
     "open_device",
 ]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from memory import _blob_math, _blob_proto
+from memory._bfloat16 import BITS, is_bfloat16, named_bfloat16
 from memory._errors import (
     DeviceMismatchError,
     DtypeError,
@@ -228,8 +229,8 @@ class Blob(Stored):
     def to_proto(self, proto: BlobMessage, *, write_diff: bool = False) -> None:
         """Replace what a BlobProto holds by this blob.
 
-        float32, float16 and uint8 go to the float fields, the others to the double fields. Nothing
-        that the message held before survives.
+        float32, float16, bfloat16 and uint8 go to the float fields, the others to the double
+        fields. Nothing that the message held before survives.
 
         Args:
             proto: Any message with the fields of Caffe's BlobProto.
@@ -280,11 +281,21 @@ class Blob(Stored):
         """Describe the device's side as :meth:`cupy` does; absent where it is not CUDA's.
 
         Consumers hold the blob, so it keeps the memory for as long as it lives itself.
+
+        Raises:
+            DtypeError: The dtype is bfloat16, for which the protocol has no name.
         """
         exporter = exporter_of(self._device)
         if exporter is None:
             # What hasattr() asks for.
             raise AttributeError(f"a blob on device {self._device.name!r} has no CUDA memory")
+        if is_bfloat16(self._dtype):
+            # Not as if it were absent: consumers would then take a copy by way of the host.
+            raise DtypeError(
+                "__cuda_array_interface__, which has no name for bfloat16 as DLPack has",
+                dtype=self._dtype.name,
+                valid=("any other",),
+            )
         buffer = self.mutable_gpu_data()
         if all(lent.ptr != buffer.ptr for lent in self._lent):
             self._lent += (buffer,)
@@ -330,6 +341,11 @@ class Blob(Stored):
                     copy=copy,
                 )
         array: Any = self.numpy()
+        if is_bfloat16(self._dtype):
+            bits = array.view(BITS)
+            return named_bfloat16(
+                bits.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+            )
         return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def _exporter(self, operation: str) -> DeviceExporter:

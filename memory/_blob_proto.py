@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
+from memory._bfloat16 import is_bfloat16, rounded
 from memory._errors import BlobProtoError
 from memory._shape import dims_of, equals_legacy
 
@@ -163,7 +164,7 @@ def _convert(values: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[A
             field=name,
         )
     with np.errstate(all="ignore"):
-        return values.astype(dtype)
+        return rounded(values, dtype) if is_bfloat16(dtype) else values.astype(dtype)
 
 
 def _are_integers(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
@@ -179,7 +180,8 @@ def _are_integers(values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 def _to_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
     values = values.reshape(-1)
-    floats = values.astype(np.float32 if values.dtype in _FLOAT_DTYPES else np.float64)
+    is_narrow = values.dtype in _FLOAT_DTYPES or is_bfloat16(values.dtype)
+    floats = values.astype(np.float32 if is_narrow else np.float64)
     if values.dtype.kind == "i" and not (
         _are_integers(floats, values.dtype) and np.array_equal(floats.astype(values.dtype), values)
     ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from memory._bfloat16 import BITS, is_bfloat16, named_bfloat16
 from memory._cuda import cupy
 
 if TYPE_CHECKING:
@@ -67,15 +68,17 @@ def dlpack_capsule(
         with device.context.call("dlpack"):
             theirs.state.refuse_capture("dlpack")
         buffer.note_use(theirs)
-    array = cupy_array(buffer, dtype, shape)
+    renamed = is_bfloat16(dtype)  # whose name only the later of CuPy's versions give
+    array = cupy_array(buffer, BITS if renamed else dtype, shape)
     with device.context.call("dlpack"):
-        return array.__dlpack__(
+        capsule = array.__dlpack__(
             # 0 is what PyTorch passes for the null stream, against the protocol: CuPy would warn.
             stream=stream or None,
             max_version=max_version,
             dl_device=dl_device,
             copy=copy,
         )
+    return named_bfloat16(capsule) if renamed else capsule
 
 
 def array_interface(

@@ -17,6 +17,7 @@
     ├── ClosedError                (RuntimeError)         it was closed before
     ├── HeadError                  (RuntimeError)         not in this state of the head
     ├── DtypeError                 (TypeError)            no such dtype, or no such maths on it
+    ├── MissingPackageError        (ImportError)          an optional package is not installed
     ├── ShapeError                 (ValueError)           dimensions that no blob can have
     │   └── ShapeMismatchError                            two shapes that ought to agree
     ├── AxisError                  (IndexError)           no such axis
@@ -305,6 +306,25 @@ class DtypeError(SyncedMemoryError, TypeError):
         self.dtype = dtype
         self.valid = valid
         super().__init__(f"{operation}: expected dtype {' or '.join(valid)}, found {dtype}")
+
+
+class MissingPackageError(SyncedMemoryError, ImportError):
+    """Raised for what needs an optional package that is not installed.
+
+    Attributes:
+        what: What needs it.
+        package: Its name.
+        extra: What to install of this library to have it.
+    """
+
+    def __init__(self, what: str, *, package: str, extra: str) -> None:
+        self.what = what
+        self.package = package
+        self.extra = extra
+        super().__init__(
+            f"{what} needs the package {package}, which is not installed: "
+            f"pip install '/path/to/checkout[{extra}]'"
+        )
 
 
 class ShapeError(SyncedMemoryError, ValueError):

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 
+from memory._bfloat16 import NAME as BFLOAT16
+from memory._bfloat16 import dtype_of, is_bfloat16
 from memory._device import open_device
 from memory._errors import ClosedError, DeviceError, DtypeError, NoDataError
 from memory._head import Head
@@ -70,19 +72,19 @@ class Stored(Shaped):
             shape: One dimension, a sequence of them, or a message with ``dim``. ``()`` is a scalar,
                 with one element; None leaves the blob without data, as Caffe's default constructor
                 does, until it is reshaped.
-            dtype: float32, float64, float16, uint8, int32 or int64.
+            dtype: float32, float64, float16, bfloat16, uint8, int32 or int64.
             device: Where the other side is; None for ``cpu``, which has none.
 
         Raises:
             DtypeError: Any other dtype.
+            MissingPackageError: ``"bfloat16"``, and ml_dtypes is not installed.
             ShapeError: No blob can have that shape.
         """
         super().__init__()
-        self._dtype = np.dtype(dtype)
-        if self._dtype not in _DTYPES:
-            raise DtypeError(
-                "Blob", dtype=str(self._dtype), valid=tuple(kind.name for kind in _DTYPES)
-            )
+        self._dtype = dtype_of(dtype)
+        if self._dtype not in _DTYPES and not is_bfloat16(self._dtype):
+            names = *(kind.name for kind in _DTYPES), BFLOAT16
+            raise DtypeError("Blob", dtype=str(self._dtype), valid=names)
         self._device = open_device("cpu") if device is None else device
         self._capacity = 0
         self._data: SyncedMemory | None = None

@@ -151,5 +151,5 @@ def _in_pixels(transform: TransformConfig) -> Iterator[Contradiction]:
                 yield Contradiction(
                     (f"transform.{name}", "transform.dtype"),
                     f"{name} contradicts dtype uint8, which hands the stored bytes on as they "
-                    "are; leave it out, or take dtype float32 or float16",
+                    "are; leave it out, or take dtype float32, float16 or bfloat16",
                 )

@@ -128,11 +128,11 @@ class TransformConfig(_Options):
     layout: Literal["nchw", "nhwc"] = Field(
         default="nchw", description="Order of the batch's axes: planes, or interleaved pixels."
     )
-    dtype: Literal["float32", "float16", "uint8"] = Field(
+    dtype: Literal["float32", "float16", "bfloat16", "uint8"] = Field(
         default="float32",
         description=(
-            "Type of the batch's values; float16 becomes infinite beyond 65504, and uint8 takes "
-            "neither a mean nor a scale."
+            "Type of the batch's values; float16 becomes infinite beyond 65504, bfloat16 takes the "
+            "package ml_dtypes, and uint8 takes neither a mean nor a scale."
         ),
     )
     where: Literal["auto", "host", "device"] = Field(

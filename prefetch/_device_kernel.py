@@ -20,8 +20,9 @@ The source says so in PTX: ``sub.rn.f32`` and ``mul.rn.f32`` are never contracte
 multiply-add, which would be a rounding less, and they keep subnormals, whatever options the kernel
 is compiled with: CuPy appends -ftz=true, which changes ``__fsub_rn`` too. float16 is rounded from
 that float32 result, to nearest and even, by the instruction that does it; it is written as such to
-need no header, which NVRTC often cannot find. Only the payload of a NaN, which takes a mean image
-with NaNs in it, may be another than the host's.
+need no header, which NVRTC often cannot find. bfloat16 is rounded by integers, as in the C kernel:
+its instruction needs sm_80, and gives NaNs other bits. Only the payload of a NaN, which takes a
+mean image with NaNs in it, may be another than the host's.
 
 Nothing but CUDA's built-ins is used, and those by their plain names: the source compiles as C++
 where something else stands for them, and the tests run it on the host that way.
@@ -48,11 +49,7 @@ WINDOW: Final = 1
 _WORDS: Final = 4  # of a record in the table
 _TABLE_BYTES: Final = 4 * _WORDS
 
-_NAMES: Final = {
-    np.dtype(np.float32): "ringfeed_transform_float32",
-    np.dtype(np.float16): "ringfeed_transform_float16",
-    np.dtype(np.uint8): "ringfeed_transform_uint8",
-}
+_DTYPES: Final = ("float32", "float16", "bfloat16", "uint8")
 
 _BLOCK: Final = 256
 _ELEMENTS_A_THREAD: Final = 4  # share the look at the table
@@ -89,7 +86,19 @@ struct half_bits {
     unsigned short bits;
 };
 
+/* A bfloat16 by its bits. */
+struct bfloat_bits {
+    unsigned short bits;
+};
+
 #ifndef RINGFEED_ON_HOST
+__device__ __forceinline__ unsigned int bits_of(float value)
+{
+    unsigned int bits;
+    asm("mov.b32 %0, %1;" : "=r"(bits) : "f"(value));
+    return bits;
+}
+
 __device__ __forceinline__ unsigned short round_to_half(float value)
 {
     unsigned short bits;
@@ -127,6 +136,14 @@ __device__ __forceinline__ void put(float *to, float value)
 __device__ __forceinline__ void put(half_bits *to, float value)
 {
     to->bits = round_to_half(value);
+}
+
+__device__ __forceinline__ void put(bfloat_bits *to, float value)
+{
+    const unsigned int bits = bits_of(value);
+    const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    const unsigned int rounded = bits + 0x7FFFu + (bits >> 16 & 1);
+    to->bits = (unsigned short)((is_nan ? bits | 0x00400000u : rounded) >> 16);
 }
 
 /* Of pixels less nothing and times nothing: whole numbers up to 255. */
@@ -224,6 +241,11 @@ extern "C" __global__ void ringfeed_transform_float16(PARAMETERS(half_bits))
     transform(ARGUMENTS);
 }
 
+extern "C" __global__ void ringfeed_transform_bfloat16(PARAMETERS(bfloat_bits))
+{
+    transform(ARGUMENTS);
+}
+
 extern "C" __global__ void ringfeed_transform_uint8(PARAMETERS(unsigned char))
 {
     transform(ARGUMENTS);
@@ -298,9 +320,14 @@ def window_of(place: NDArray[np.uint8], crop_size: int) -> NDArray[np.uint8]:
     return place.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
+def kernel_names() -> tuple[str, ...]:
+    """Return the names of all kernels of `SOURCE`."""
+    return tuple(f"ringfeed_transform_{name}" for name in _DTYPES)
+
+
 def kernel_name(dtype: np.dtype[Any]) -> str:
     """Return which kernel of `SOURCE` makes batches of a type."""
-    return _NAMES[dtype]
+    return f"ringfeed_transform_{dtype.name}"
 
 
 def constants(recipe: Recipe) -> NDArray[np.float32]:
@@ -344,7 +371,7 @@ def transform_staged(
 
     Args:
         staged: (nbytes,) uint8: the staged batch.
-        out: (num, *sample_shape) float32, float16 or uint8, C-contiguous; the batch.
+        out: (num, *sample_shape), C-contiguous, of a type that `fill_pixels` takes; the batch.
         batch: How the staged batch lies there.
         recipe: What to do.
     """

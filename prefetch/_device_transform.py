@@ -106,7 +106,7 @@ class DeviceTransform:
             where = (staged, np.uint64(batch.pixels_at), out, self._constants)
             self._kernel(blocks, threads, (*where, *numbers), stream=stream)
             return
-        recipe, dtype = self._recipe, self.transform.dtype
+        recipe, dtype = self._recipe, self.transform.row_dtype
         shape = (batch.num, *self.sample_shape(batch.image_shape))
 
         def twin(staged_bytes: NDArray[np.uint8], out_bytes: NDArray[np.uint8]) -> None:

@@ -165,7 +165,8 @@ _SENTENCES = {
         "x {4} x {5}; both must be equal, before any crop"
     ),
     Reason.FLOATS_AS_UINT8: (
-        "the record holds float_data, which dtype uint8 cannot carry; use float32 or float16"
+        "the record holds float_data, which dtype uint8 cannot carry; "
+        "use float32, float16 or bfloat16"
     ),
 }
 

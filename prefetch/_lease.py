@@ -169,7 +169,9 @@ def export_array(
         dtype: Element type of the array.
 
     Returns:
-        The array; its base is a `HostExport`.
+        The array; its base, or that of its base, is a `HostExport`.
     """
     export = HostExport(buffer, lease, address=address, shape=shape, dtype=dtype)
-    return np.asarray(export)
+    array = np.asarray(export)
+    # The interface has no name for bfloat16: what comes is without a type.
+    return array if array.dtype is dtype else array.view(dtype)

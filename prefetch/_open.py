@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memory import open_device
+from memory import MissingPackageError, bfloat16, open_device
 from prefetch import _kernel_choice
 from prefetch._assembly import Assembly
 from prefetch._augment import CaffeAugmentation, CounterAugmentation, NoAugmentation
@@ -323,9 +323,16 @@ def _transform(options: TransformConfig, *, phase: str, rng: str) -> Transform:
         max_pixels_per_byte=options.max_pixels_per_byte,
         channels=options.channels,
         layout=options.layout,
-        dtype=np.dtype(options.dtype),
+        dtype=_dtype(options.dtype),
         modulo=rng == "caffe",
     )
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        return bfloat16() if name == "bfloat16" else np.dtype(name)
+    except MissingPackageError as error:
+        raise ConfigError("transform", (ConfigFault("transform.dtype", str(error)),)) from error
 
 
 def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> Augmentation:

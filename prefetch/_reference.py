@@ -8,7 +8,8 @@ export the same two functions with the same arguments and answer with the same i
 - fill_image() takes one decoded image and its row.
 
 The arithmetic is Caffe's: (float32(pixel) - mean) * scale, two float32 operations with a rounding
-each, so that results equal Caffe's bit for bit. float16 is rounded from that float32 result.
+each, so that results equal Caffe's bit for bit. float16 and bfloat16 are rounded
+from that float32 result.
 
 What is checked of a record, in this order; the first that fails is the record's fault:
 
@@ -104,7 +105,8 @@ def fill(
     Args:
         values: The records, each the bytes of a Datum.
         words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
-        data: (n, ...) float32, float16 or uint8, C-contiguous; the rows of the batch to fill.
+        data: (n, ...) float32, float16, uint16 (bfloat16 by its bits, for which buffers have no
+            name) or uint8, C-contiguous; the rows of the batch to fill.
         labels: (n,) of any integer or float type, or None for no labels.
         recipe: What to do.
 
@@ -156,7 +158,7 @@ def fill_image(
     Args:
         image: uint8 (height, width, channels), C-contiguous, blue first.
         words: uint32 (3,), the image's raw random words: mirror, row and column of the crop.
-        row: float32, float16 or uint8, C-contiguous; the row to fill.
+        row: Of a type that `fill` takes, C-contiguous; the row to fill.
         recipe: What to do.
 
     Returns:
@@ -179,7 +181,7 @@ def fill_pixels(
     Args:
         pixels: uint8 or float32 (channels, height, width), of any strides.
         words: uint32 (3,), the image's raw random words: mirror, row and column of the crop.
-        row: float32, float16 or uint8, C-contiguous; the row to fill.
+        row: Of a type that `fill` takes, C-contiguous; the row to fill.
         recipe: What to do.
     """
     out = row[np.newaxis]
@@ -277,8 +279,8 @@ def _stored_shape(sample: tuple[int, ...], recipe: Recipe) -> tuple[int, int, in
 
 
 def _stage(out: NDArray[Any]) -> NDArray[Any]:
-    """Return where rows are computed: the batch itself, or float32 scratch for float16."""
-    return np.empty(out.shape, np.float32) if out.dtype == np.float16 else out
+    """Return where rows are computed: the batch itself, or float32 scratch for 16 bits."""
+    return np.empty(out.shape, np.float32) if out.dtype.itemsize == 2 else out
 
 
 def _place(pixels: NDArray[Any], draws: Sequence[int], row: NDArray[Any], recipe: Recipe) -> None:
@@ -334,7 +336,8 @@ def _finish(stage: NDArray[Any], out: NDArray[Any], recipe: Recipe) -> None:
     if (recipe.scale != 1).any():
         _each_channel(np.multiply, stage, recipe.scale, recipe)
     if stage is not out:
-        _halve(stage, out)
+        round_to = _halve if out.dtype == np.float16 else _shorten
+        round_to(stage, out)
 
 
 def _halve(floats: NDArray[np.float32], halves: NDArray[np.float16]) -> None:
@@ -345,6 +348,14 @@ def _halve(floats: NDArray[np.float32], halves: NDArray[np.float16]) -> None:
         bits = floats[nans].view(np.uint32)
         quiet = bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x03FF
         halves[nans] = quiet.astype(np.uint16).view(np.float16)
+
+
+def _shorten(floats: NDArray[np.float32], shorts: NDArray[np.uint16]) -> None:
+    """Round to bfloat16, to nearest and even. NaNs become quiet ones, as for float16."""
+    bits = floats.view(np.uint32)
+    rounded = bits + (bits >> 16 & 1) + 0x7FFF
+    np.copyto(rounded, bits | 0x00400000, where=np.isnan(floats))
+    np.copyto(shorts, rounded >> 16, casting="unsafe")
 
 
 def _each_channel(

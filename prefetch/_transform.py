@@ -83,7 +83,8 @@ class Transform:
         max_pixels_per_byte: Of encoded images; see `ImageDecoder`.
         channels: Order of the channels delivered.
         layout: Order of a batch's axes.
-        dtype: float32, float16 (rounded from the float32 result) or uint8 (no mean, no scale).
+        dtype: float32, float16 or bfloat16 (rounded from the float32 result), or uint8 (no mean, no
+            scale).
         modulo: How random words are reduced: True for Caffe's ``word % range``, False for
             ``(word * range) >> 32``.
         raw_remark: That these do nothing to raw records. Shared by all threads that work by this
@@ -135,13 +136,18 @@ class Transform:
             yield "scale", "is empty; give one number, or one a channel"
         if self.force_color and self.force_gray:
             yield "force_gray", "is set together with force_color; leave one of them out"
-        if self.dtype not in _DTYPES:
-            yield "dtype", f"is {self.dtype}, and must be float32, float16 or uint8"
+        if self.dtype not in _DTYPES and self.dtype.name != "bfloat16":
+            yield "dtype", f"is {self.dtype}, and must be float32, float16, bfloat16 or uint8"
         if self.dtype == np.uint8:
             if self.mean_value or self.mean_image is not None:
                 yield "dtype", "is uint8, which cannot carry pixels less a mean; use float32"
             if any(factor != 1 for factor in self.scale):
                 yield "dtype", "is uint8, which cannot carry scaled pixels; use float32"
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """Return the type of rows as the kernels take them: bfloat16 by its bits, uint16."""
+        return np.dtype(np.uint16) if self.dtype.name == "bfloat16" else self.dtype
 
     @property
     def draws_mirror(self) -> bool:
@@ -263,6 +269,7 @@ class RecordTransformer:
         self._go_on = go_on
         self._recipe = transform.recipe
         self._dtype = transform.dtype
+        self._row_dtype = transform.row_dtype
         self._decoder = ImageDecoder(
             force_color=transform.force_color,
             force_gray=transform.force_gray,
@@ -357,6 +364,8 @@ class RecordTransformer:
             SourceError: A mapped database is damaged, or was changed or truncated.
         """
         faults: list[Fault] = []
+        if self._row_dtype is not self._dtype:
+            data = data.view(self._row_dtype)
         if isinstance(records, MappedRecords):
             outcomes = records.fill(words, data, labels, self._recipe)
         else:
@@ -394,6 +403,11 @@ class RecordTransformer:
         Raises:
             SourceError: The database is damaged, or was changed or truncated.
         """
+        if self._row_dtype is not self._dtype:
+            requests = [
+                (records, words, data.view(self._row_dtype), labels)
+                for records, words, data, labels in requests
+            ]
         fill_together(requests, self._recipe)
 
     def _fill_encoded(

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bare_loops import load_bare_loops
+from memory import bfloat16
 from prefetch import _kernel_choice, _reference
 from prefetch._datum import encode_datum
 from prefetch._output_file import write_whole
@@ -98,6 +99,7 @@ def works() -> list[Work]:
         ),
         Work("float32 256->227 nhwc", large, 768, 64, Transform(**means, layout="nhwc")),
         Work("float16 256->227 mean_value", large, 768, 64, Transform(**means, dtype=_FLOAT16)),
+        Work("bfloat16 256->227 mean_value", large, 768, 64, Transform(**means, dtype=bfloat16())),
         Work(
             "float32 3x32x32 crop 28",
             (3, 32, 32),
@@ -146,7 +148,8 @@ class Bench:
         height, width = (side, side) if side else (height, width)
         is_last = work.transform.layout == "nhwc"
         self._sample = (height, width, channels) if is_last else (channels, height, width)
-        self._slots = [np.zeros((step, *self._sample), work.transform.dtype) for _ in range(_SLOTS)]
+        dtype = work.transform.row_dtype
+        self._slots = [np.zeros((step, *self._sample), dtype) for _ in range(_SLOTS)]
         self.row_bytes = self._slots[0][0].nbytes
         self._labels = np.zeros(step, np.int64)
         self._words = rng.integers(0, 2**32, (step, 3), dtype=np.uint32)

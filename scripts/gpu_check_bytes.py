@@ -213,6 +213,7 @@ def transforms(side: int) -> dict[str, dict[str, Any]]:
             "layout": "nhwc",
             "channels": "rgb",
         },
+        "bfloat16, crop": {**WHOLE, "dtype": "bfloat16", "crop_size": side * 200 // 256},
     }
 
 

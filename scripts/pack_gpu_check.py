@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LEFT_BEHIND: Final = frozenset({"numpy", "opencv-python-headless", "rich", "typer"})
-FOR_TESTS: Final = frozenset({"pytest", "pytest-asyncio", "pytest-timeout", "hypothesis"})
+FOR_TESTS: Final = frozenset(
+    {"pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "ml_dtypes"}
+)
 ALSO: Final = ("pytest-xdist>=3.6",)
-WITHOUT_ITS_NEEDS: Final = "simplejpeg"  # it asks for NumPy
+WITHOUT_THEIR_NEEDS: Final = frozenset({"simplejpeg", "ml_dtypes"})  # they ask for NumPy
 MOST_BYTES: Final = 48 << 20
 """More than this is a mistake: a checkout and the folder should travel in 64 MiB."""
 
@@ -46,7 +48,7 @@ def main() -> int:
     site = site_of((major, minor))
     shutil.rmtree(site, ignore_errors=True)
     needs = requirements()
-    alone = [need for need in needs if name_of(need) == WITHOUT_ITS_NEEDS]
+    alone = [need for need in needs if name_of(need) in WITHOUT_THEIR_NEEDS]
     _install(site, arguments, *(need for need in needs if need not in alone))
     _install(site, arguments, "--no-deps", *alone)
     shutil.rmtree(site / "bin", ignore_errors=True)  # commands with this machine's paths

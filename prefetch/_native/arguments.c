@@ -137,10 +137,13 @@ bool describe_rows(const Py_buffer *view, enum element *element)
         *element = FLOAT32;
     else if (has_type(view, 'f', 2))
         *element = FLOAT16;
+    else if (has_type(view, 'u', 2))
+        *element = BFLOAT16; /* by its bits: buffers have no name for it */
     else if (has_type(view, 'u', 1))
         *element = UINT8;
     else {
-        PyErr_SetString(PyExc_TypeError, "rows must be float32, float16 or uint8");
+        PyErr_SetString(PyExc_TypeError,
+                        "rows must be float32, float16, uint16 (bfloat16 by its bits) or uint8");
         return false;
     }
     return true;

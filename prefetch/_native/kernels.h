@@ -102,7 +102,7 @@ struct shape {
     int64_t channels, height, width;
 };
 
-enum element { FLOAT32, FLOAT16, UINT8 };
+enum element { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 
 /* Recipe of _reference.py. Arrays are float32, of any alignment. */
 struct recipe {
@@ -172,7 +172,8 @@ struct loops {
     /* (pixel - mean) * scale. */
     void (*plane_from_bytes)(const struct plane *plane);
     void (*plane_from_floats)(const struct plane *plane);
-    void (*halve)(const uint8_t *floats, size_t num, uint8_t *halves);
+    void (*halve)(const uint8_t *floats, size_t num, uint8_t *halves);   /* to float16 */
+    void (*shorten)(const uint8_t *floats, size_t num, uint8_t *shorts); /* to bfloat16 */
     void (*split_three)(const uint8_t *from, size_t num, uint8_t *first, uint8_t *second,
                         uint8_t *third);
     void (*join_three)(const uint8_t *first, const uint8_t *second, const uint8_t *third,
@@ -230,6 +231,13 @@ static inline uint16_t half_bits(uint32_t bits)
     subnormal -= 0x3F000000u;
     const uint32_t finite = either(size < 0x38800000u, subnormal, normal);
     return (uint16_t)(either(size >= 0x47800000u, large, finite) | sign >> 16);
+}
+
+/* Round float32 bits to the nearest bfloat16's, ties to even; a NaN as for float16. */
+static inline uint16_t bfloat_bits(uint32_t bits)
+{
+    const uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1);
+    return (uint16_t)(either((bits & 0x7FFFFFFFu) > 0x7F800000u, bits | 0x00400000u, rounded) >> 16);
 }
 
 /* part.c */

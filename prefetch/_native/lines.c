@@ -9,7 +9,7 @@ struct bench {
     uint8_t bytes[3][LINE];
     uint8_t turned[3][LINE];
     uint8_t floats[4 * LINE];
-    uint8_t halves[2 * LINE];
+    uint8_t shorts[2 * LINE];
 };
 
 /* Part of a line of the window. */
@@ -104,6 +104,8 @@ static void fill_floats(const struct image *image, const struct window *window,
     const size_t num_channels = (size_t)image->shape.channels;
     const size_t size = element == FLOAT32 ? 4 : 2;
     const size_t pixel_step = recipe->channels_last ? num_channels : 1;
+    void (*const shorten)(const uint8_t *, size_t, uint8_t *) =
+        element == FLOAT16 ? loops->halve : loops->shorten;
     for (size_t delivered = 0; delivered < num_channels; delivered++) {
         const size_t stored = stored_channel(delivered, &image->shape, recipe);
         const uint8_t *from = place_of(image, window, segment->row, segment->column, stored);
@@ -119,8 +121,8 @@ static void fill_floats(const struct image *image, const struct window *window,
         line.mirrored = window->mirrored;
         compute(image, &line);
         if (size == 2) {
-            line.to = pixel_step == 1 ? to : bench->halves;
-            loops->halve(bench->floats, segment->num, line.to);
+            line.to = pixel_step == 1 ? to : bench->shorts;
+            shorten(bench->floats, segment->num, line.to);
         }
         if (line.to != to)
             put(line.to, segment->num, size, to, pixel_step);

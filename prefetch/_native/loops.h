@@ -150,14 +150,42 @@ static void halve(const uint8_t *restrict floats, size_t num, uint8_t *restrict 
 {
     size_t at = 0;
 #if defined(RINGFEED_AVX2)
-    for (; at + LANES <= num; at += LANES)
-        store_halves(halves + 2 * at, from_floats(floats + 4 * at));
+    if (num >= LANES) {
+        for (; at + LANES < num; at += LANES)
+            store_halves(halves + 2 * at, from_floats(floats + 4 * at));
+        at = num;
+        store_halves(halves + 2 * (at - LANES), from_floats(floats + 4 * (at - LANES)));
+    }
 #endif
     for (; at < num; at++) {
         uint32_t bits;
         memcpy(&bits, floats + 4 * at, sizeof bits);
         const uint16_t half = half_bits(bits);
         memcpy(halves + 2 * at, &half, sizeof half);
+    }
+}
+
+static void shorten(const uint8_t *restrict floats, size_t num, uint8_t *restrict shorts)
+{
+    size_t at = 0;
+#if defined(RINGFEED_AVX2)
+    const size_t step = 2 * LANES;
+    if (num >= step) {
+        const size_t last = num - step;
+        vector nans = same(0);
+        for (; at < last; at += step)
+            nans = either_trace(nans, store_shorts(shorts + 2 * at, from_floats(floats + 4 * at),
+                                                   from_floats(floats + 4 * (at + LANES))));
+        nans = either_trace(nans, store_shorts(shorts + 2 * last, from_floats(floats + 4 * last),
+                                               from_floats(floats + 4 * (last + LANES))));
+        at = is_any(nans) ? 0 : num; /* rare enough for all of it to be done again */
+    }
+#endif
+    for (; at < num; at++) {
+        uint32_t bits;
+        memcpy(&bits, floats + 4 * at, sizeof bits);
+        const uint16_t bfloat = bfloat_bits(bits);
+        memcpy(shorts + 2 * at, &bfloat, sizeof bfloat);
     }
 }
 
@@ -183,4 +211,5 @@ static void join_three(const uint8_t *restrict first, const uint8_t *restrict se
     }
 }
 
-const struct loops LOOPS = {plane_from_bytes, plane_from_floats, halve, split_three, join_three};
+const struct loops LOOPS = {plane_from_bytes, plane_from_floats, halve,
+                            shorten,          split_three,       join_three};

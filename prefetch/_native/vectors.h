@@ -61,6 +61,34 @@ INLINE void store_halves(uint8_t *to, vector value)
     _mm_storeu_si128((__m128i *)(void *)to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
+INLINE __m256i rounded_to_short(vector value)
+{
+    const __m256i bits = _mm256_castps_si256(value);
+    const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), is_odd);
+    return _mm256_srli_epi32(rounded, 16);
+}
+
+/* Store what bfloat_bits() makes of two vectors, but for NaNs, of which it returns a trace. The
+ * instruction for it takes subnormals for zeros, and few chips have it. */
+INLINE vector store_shorts(uint8_t *to, vector low, vector high)
+{
+    const __m256i crossed = _mm256_packus_epi32(rounded_to_short(low), rounded_to_short(high));
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(crossed, 0xD8));
+    return _mm256_cmp_ps(low, high, _CMP_UNORD_Q);
+}
+
+INLINE vector either_trace(vector left, vector right)
+{
+    return _mm256_or_ps(left, right);
+}
+
+INLINE bool is_any(vector trace)
+{
+    return _mm256_movemask_ps(trace) != 0;
+}
+
 #elif defined(__SSE2__) || defined(_M_X64)
 
 #include <emmintrin.h>

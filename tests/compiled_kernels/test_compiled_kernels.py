@@ -13,15 +13,17 @@ from nvrtc import Compiled, compile_source
 from ptx import Kernel, Memory, PtxError
 
 from memory import _cuda_maths
+from memory._bfloat16 import bfloat16, dtype_of
 from prefetch import _device_kernel
 from prefetch._reference import Recipe
+from prefetch._transform import Transform
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCES: Final = {"transform": _device_kernel.SOURCE, "maths": _cuda_maths.SOURCE}
 ARCHITECTURES: Final = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
-DTYPES: Final = ("float32", "float16", "uint8")
+DTYPES: Final = ("float32", "float16", "bfloat16", "uint8")
 MOST_REGISTERS: Final = 40
 
 
@@ -108,7 +110,7 @@ def drawn_recipe(
 def test_the_transformation_gives_the_twins_bytes(
     version: int, arch: str, dtype: str, cupys_options: tuple[str, ...], *, tiny: bool
 ) -> None:
-    kind = np.dtype(dtype)
+    kind = dtype_of(dtype)
     kernel = Kernel(
         compiled(version, arch, "transform", cupys_options).ptx, _device_kernel.kernel_name(kind)
     )
@@ -123,7 +125,8 @@ def test_the_transformation_gives_the_twins_bytes(
         table[:, :3] = draw.integers(0, 2**32, (batch.num, 3))
         has_windows = recipe.crop_size and recipe.mean_image is None
         table[:, 3] = draw.integers(0, 2, batch.num) if has_windows else _device_kernel.WHOLE
-        want = np.zeros((batch.num, *recipe.sample_shape(*shape)), kind)
+        rows = Transform(train=False, dtype=kind).row_dtype
+        want = np.zeros((batch.num, *recipe.sample_shape(*shape)), rows)
         _device_kernel.transform_staged(staged, want, batch, recipe)
         got = np.full_like(want, 99)
         constants = _device_kernel.constants(recipe)
@@ -141,6 +144,36 @@ def test_the_transformation_gives_the_twins_bytes(
             ],
         )
         assert got.tobytes() == want.tobytes(), recipe
+
+
+@pytest.mark.parametrize(("version", "arch"), [(12, "sm_75"), (12, "sm_90"), (13, "sm_120")])
+def test_the_ptx_rounds_to_bfloat16_at_every_edge(
+    version: int, arch: str, cupys_options: tuple[str, ...]
+) -> None:
+    upper = [0, 1, 0x007F, 0x0080, 0x3F80, 0x3F81, 0x42FE, 0x7F7F, 0x7F80, 0x7FC0, 0x7FFF]
+    lower = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
+    bits = [sign | high << 16 | low for sign in (0, 1 << 31) for high in upper for low in lower]
+    values = np.array(bits, np.uint32).view(np.float32)
+    recipe = Transform(train=False, mean_image=values.reshape(1, 1, -1)).recipe
+    batch = _device_kernel.StagedBatch(1, 1, 1, values.size)
+    staged = np.zeros(batch.nbytes, np.uint8)
+    want, got = np.zeros((2, 1, 1, 1, values.size), np.uint16)
+    _device_kernel.transform_staged(staged, want, batch, recipe)
+    memory = Memory()
+    name = _device_kernel.kernel_name(bfloat16())
+    Kernel(compiled(version, arch, "transform", cupys_options).ptx, name).launch(
+        memory,
+        _device_kernel.grid(batch, recipe)[0],
+        (32,),
+        [
+            memory.place(staged),
+            batch.pixels_at,
+            memory.place(got),
+            memory.place(_device_kernel.constants(recipe)),
+            *map(int, _device_kernel.scalars(batch, recipe)),
+        ],
+    )
+    assert got.tolist() == want.tolist()
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])

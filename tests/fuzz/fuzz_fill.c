@@ -37,6 +37,8 @@ static const struct setup setups[] = {
     {FLOAT16, FLOAT_LABELS, 2, 0, 0, 1, true, true},
     {FLOAT16, FLOAT_LABELS, 8, 2, -1, -1, false, true},
     {FLOAT16, FLOAT_LABELS, 4, 0, 7, 1, false, false},
+    {BFLOAT16, INTEGER_LABELS, 8, 2, -1, -1, false, true},
+    {BFLOAT16, NO_LABELS, 0, 0, 7, 1, true, false},
     {UINT8, INTEGER_LABELS, 2, 0, 0, 1, false, false},
     {UINT8, INTEGER_LABELS, 8, 0, 0, 1, false, true},
     {UINT8, NO_LABELS, 0, 2, 0, 1, false, true},
@@ -93,7 +95,7 @@ static void check(const struct part *part, const struct outcome *outcomes, ptrdi
 static void run(const struct setup *setup, const struct shape *stored, const uint8_t *bytes,
                 size_t size)
 {
-    static const size_t sizes[] = {[FLOAT32] = 4, [FLOAT16] = 2, [UINT8] = 1};
+    static const size_t sizes[] = {[FLOAT32] = 4, [FLOAT16] = 2, [BFLOAT16] = 2, [UINT8] = 1};
     const int64_t channels = stored->channels;
     struct recipe recipe = {
         .crop_size = setup->crop_size,

@@ -11,6 +11,7 @@ import pytest
 
 import prefetch
 from memory import DeviceBuffer, DeviceError, Head
+from memory._bfloat16 import dtype_of
 from memory.testing import hold
 from prefetch._device_kernel import SOURCE, kernel_name
 from prefetch.testing import encode_image, write_database
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NUM = 24
-DTYPES = ["float32", "float16", "uint8"]
+DTYPES = ["float32", "float16", "bfloat16", "uint8"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_nvrtc_compiles_the_source_to_the_machines_code() -> None:
     image, _ = cupy.cuda.compiler.compile_using_nvrtc(SOURCE, arch="90")
     assert image[:4] == b"\x7fELF"
     for dtype in DTYPES:
-        assert kernel_name(np.dtype(dtype)).encode() in image
+        assert kernel_name(dtype_of(dtype)).encode() in image
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from dlpack_tensor import Tensor
 
 import prefetch
-from memory import Blob, Head, open_device
+from memory import Blob, DtypeError, Head, bfloat16, open_device
 from memory.testing import hold, peek
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -99,6 +100,26 @@ def test_a_consumer_that_names_its_stream_is_put_behind_the_push(cuda: Any) -> N
         theirs.synchronize()
     assert set(back.view(np.float32).tolist()) == {7}
     del capsule, device_side
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 0)])
+def test_bfloat16_is_exported_by_its_name(cuda: Any, max_version: tuple[int, int] | None) -> None:
+    blob = Blob((2, 3), bfloat16(), device=cuda)
+    blob.mutable_cpu_data()[:] = [[0, 1, 2], [3, 4, 5]]
+    tensor = Tensor.of(blob.__dlpack__(max_version=max_version))
+    assert (4, 16, 1) == (tensor.code, tensor.bits, tensor.lanes)  # kDLBfloat
+    assert (2, cuda.ordinal) == (tensor.device_type, tensor.device_id)
+    assert blob.gpu_data().ptr == tensor.data + tensor.byte_offset
+    for array in (blob.cupy(), cupy.from_dlpack(blob)):
+        assert (array.shape, array.dtype) == ((2, 3), bfloat16())
+        assert array.data.ptr == blob.gpu_data().ptr
+        assert array.get().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_the_interface_has_no_name_for_bfloat16_and_says_so(cuda: Any) -> None:
+    blob = Blob((2, 3), bfloat16(), device=cuda)
+    with pytest.raises(DtypeError, match="no name for bfloat16 as DLPack has"):
+        cupy.asarray(blob)
 
 
 @pytest.mark.parametrize("stream", [None, 0, 1, 2, -1])

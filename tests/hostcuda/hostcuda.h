@@ -56,6 +56,13 @@ static inline unsigned int to_whole(float value)
     return (unsigned int)value;
 }
 
+static inline unsigned int bits_of(float value)
+{
+    unsigned int bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 /* What cvt.rn.f16.f32 does: to the nearest, of two equally near ones to the even. */
 static inline unsigned short round_to_half(float value)
 {

@@ -17,6 +17,7 @@ from memory import (
     NoDataError,
     OffsetError,
     ShapeError,
+    bfloat16,
 )
 from memory.testing import peek
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from memory import Device
     from memory._shape import Dims
 
-DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int32, np.int64]
+DTYPES = [np.float32, np.float64, np.float16, bfloat16().type, np.uint8, np.int32, np.int64]
 
 
 @pytest.fixture(params=DTYPES, ids=lambda dtype: dtype.__name__)
@@ -157,7 +158,7 @@ class TestShape:
 
     @pytest.mark.parametrize("dtype", ["complex64", "bool", "int8", ">f4", "M8[s]", object])
     def test_other_dtypes_are_refused_with_those_there_are(self, dtype: Any) -> None:
-        with pytest.raises(DtypeError, match="float32 or float64 or float16"):
+        with pytest.raises(DtypeError, match=r"float32 or float64 or float16 .* or bfloat16"):
             Blob((2, 3), dtype)
 
     def test_reshape_like_takes_the_other_shape(self) -> None:

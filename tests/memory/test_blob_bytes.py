@@ -18,6 +18,7 @@ from memory import (
     NoDeviceMemoryError,
     ShapeMismatchError,
     SimulatedDevice,
+    bfloat16,
 )
 from memory.testing import FailingDevice, peek
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from memory import Device
     from memory._shape import Dims
 
-DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int32, np.int64]
+DTYPES = [np.float32, np.float64, np.float16, bfloat16().type, np.uint8, np.int32, np.int64]
 
 
 @pytest.fixture(params=DTYPES, ids=lambda dtype: dtype.__name__)

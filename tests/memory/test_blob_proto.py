@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from memory import Blob, BlobProtoError, Head, NoDataError, ShapeError, ShapeMismatchError
+from memory import Blob, BlobProtoError, Head, NoDataError, ShapeError, ShapeMismatchError, bfloat16
 from memory.testing import FailingDevice
 
 if TYPE_CHECKING:
@@ -217,6 +217,32 @@ class TestWriting:
         again.from_proto(proto)
         assert ((2,), [5, 5]) == (again.shape, again.cpu_data().tolist())
 
+    def test_bfloat16_goes_to_the_floats(self) -> None:
+        blob = Blob(3, bfloat16())
+        blob.mutable_cpu_data()[:] = [1, 1 / 3, -np.inf]
+        proto = message()
+        blob.to_proto(proto)
+        assert [1, 0.333984375, -np.inf] == list(proto.data)
+        assert not proto.double_data
+
+    def test_doubles_are_rounded_to_bfloat16_once(self) -> None:
+        # By way of float32 those with a tiny term would be half-way between two, and become even.
+        bits = {
+            1 + 2.0**-8: 0x3F80,
+            1 + 2.0**-8 + 2.0**-40: 0x3F81,
+            -1 - 2.0**-8 - 2.0**-40: 0xBF81,
+            1 + 3 * 2.0**-8: 0x3F82,
+            1 + 3 * 2.0**-8 - 2.0**-40: 0x3F81,
+            2.0**-134: 0,
+            2.0**-134 + 2.0**-170: 1,
+            3.389e38: 0x7F7F,
+            3.4e38: 0x7F80,
+            -1e300: 0xFF80,
+        }
+        blob = Blob(len(bits), bfloat16())
+        blob.from_proto(message((len(bits),), double_data=bits))
+        assert [*bits.values()] == blob.cpu_data().view(np.uint16).tolist()
+
     def test_a_scalars_shape_is_set_and_empty(self) -> None:
         proto = message()
         Blob(()).to_proto(proto)
@@ -239,7 +265,8 @@ class TestWriting:
         assert message((2,), data=[1, 2]) == proto
 
     @pytest.mark.parametrize(
-        "dtype", [np.float32, np.float64, np.float16, np.uint8, np.int32, np.int64]
+        "dtype",
+        [np.float32, np.float64, np.float16, bfloat16().type, np.uint8, np.int32, np.int64],
     )
     def test_each_dtype_comes_back_as_it_was(self, dtype: type[np.generic]) -> None:
         blob = Blob((2, 2), dtype)

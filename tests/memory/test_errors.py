@@ -30,6 +30,7 @@ EXAMPLES: list[SyncedMemoryError] = [
     _errors.ClosedError("stream 's'", operation="record"),
     _errors.HeadError("async_gpu_push", expected="HEAD_AT_CPU", found="SYNCED", cure="write"),
     _errors.DtypeError("update", dtype="uint8", valid=("float32", "float64")),
+    _errors.MissingPackageError("dtype bfloat16", package="ml_dtypes", extra="bfloat16"),
     _errors.ShapeError("too many axes", shape=(1,) * 33),
     _errors.ShapeMismatchError("copy_from", expected=(2, 3), found=(3, 2), cure="reshape=True"),
     _errors.AxisError("axis 4 is out of range", axis=4, shape=(2, 3)),

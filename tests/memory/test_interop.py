@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from dlpack_tensor import Tensor
 
-from memory import Blob, Head
+from memory import Blob, Head, bfloat16
 from memory.testing import peek
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from memory import Device
 
-DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int32, np.int64]
+DTYPES = [np.float32, np.float64, np.float16, bfloat16().type, np.uint8, np.int32, np.int64]
 
 
 def synced(device: Device, dtype: type[np.generic] = np.float32) -> Blob:
@@ -98,7 +99,7 @@ class TestArrayProtocol:
 
 
 class TestDlpack:
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype is not bfloat16().type])
     def test_a_tensor_is_a_writable_view_on_the_host(
         self, off_gpu: Device, dtype: type[np.generic]
     ) -> None:
@@ -108,6 +109,36 @@ class TestDlpack:
         assert ((2, 3), np.dtype(dtype)) == (tensor.shape, tensor.dtype)
         tensor[1, 2] = 5
         assert 5 == blob.data_at((1, 2))
+
+    @pytest.mark.parametrize("max_version", [None, (0, 8), (1, 0)])
+    def test_bfloat16_is_named_as_the_protocol_has_it(
+        self, off_gpu: Device, max_version: tuple[int, int] | None
+    ) -> None:
+        blob = Blob((2, 3), "bfloat16", device=off_gpu)
+        tensor = Tensor.of(blob.__dlpack__(max_version=max_version))
+        assert (4, 16, 1) == (tensor.code, tensor.bits, tensor.lanes)  # kDLBfloat
+        assert (1, 0, 2) == (tensor.device_type, tensor.device_id, tensor.ndim)
+        assert [2, 3] == tensor.shape[:2]
+        assert blob.cpu_data().ctypes.data == tensor.data + tensor.byte_offset
+
+    def test_a_copy_of_bfloat16_can_be_asked_for(self) -> None:
+        blob = Blob((2, 3), "bfloat16")
+        capsule = blob.__dlpack__(max_version=(1, 0), copy=True)
+        assert 4 == Tensor.of(capsule).code
+        assert blob.cpu_data().ctypes.data != Tensor.of(capsule).data
+
+    def test_a_capsule_of_bfloat16_keeps_the_memory(self) -> None:
+        blob = Blob((2, 3), bfloat16())
+        lease = np.zeros(6, bfloat16())
+        blob.set_cpu_data(lease)
+        gone = weakref.ref(lease)
+        capsule = blob.__dlpack__()
+        del blob, lease
+        gc.collect()
+        assert gone() is not None
+        del capsule
+        gc.collect()
+        assert gone() is None
 
     def test_exporting_leaves_the_device_behind(self, simulated: Device) -> None:
         blob = synced(simulated)

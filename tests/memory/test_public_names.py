@@ -25,6 +25,7 @@ ERRORS = {
     "DtypeError": TypeError,
     "HeadError": RuntimeError,
     "HostMemoryError": MemoryError,
+    "MissingPackageError": ImportError,
     "NoDataError": RuntimeError,
     "NoDeviceMemoryError": RuntimeError,
     "NotImplementedDeviceError": NotImplementedError,
@@ -50,6 +51,7 @@ OTHERS = {
     "Stream",
     "SyncedMemory",
     "UseObserver",
+    "bfloat16",
     "open_device",
 }
 

@@ -26,7 +26,14 @@ _NAME = "cp{}{}".format(*sys.version_info[:2])
 def test_all_that_the_library_needs_is_packed_but_what_is_named() -> None:
     names = {pack_gpu_check.name_of(need) for need in pack_gpu_check.requirements()}
     assert {"lmdb", "protobuf", "pydantic", "ruamel.yaml", "simplejpeg"} <= names
-    assert {"pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis"} <= names
+    assert {
+        "pytest",
+        "pytest-asyncio",
+        "pytest-timeout",
+        "pytest-xdist",
+        "hypothesis",
+        "ml_dtypes",
+    } <= names
     assert set() == names & pack_gpu_check.LEFT_BEHIND
 
 

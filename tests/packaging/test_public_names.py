@@ -12,9 +12,9 @@ _PUBLIC = {
         AxisError Blob BlobProtoError BufferMismatchError ClosedError CpuDevice Device DeviceBuffer
         DeviceError DeviceMemory DeviceMemoryError DeviceMismatchError DeviceOptionError
         DeviceUnavailableError DtypeError Event Head HeadError HostBuffer HostMemoryError Kernel
-        NoDataError NoDeviceMemoryError NotImplementedDeviceError OffsetError OptionValueError
-        ShapeError ShapeLike ShapeMismatchError SimulatedDevice Stream SyncedMemory
-        SyncedMemoryError UnknownDeviceError UseObserver open_device
+        MissingPackageError NoDataError NoDeviceMemoryError NotImplementedDeviceError OffsetError
+        OptionValueError ShapeError ShapeLike ShapeMismatchError SimulatedDevice Stream SyncedMemory
+        SyncedMemoryError UnknownDeviceError UseObserver bfloat16 open_device
     """,
     "memory.testing": """
         FAILING_OPERATIONS FailingDevice FailingStream Hold LiveBuffers TransferStats VirtualClock

@@ -342,7 +342,11 @@ def test_keywords_merge_into_a_configuration_too_and_without_any_it_is_returned_
         ),
         ("transform.mean_file", "", "expected the path of a file or folder, found '' (text)"),
         ("transform.mean_file", 3, "expected the path of a file or folder, found 3"),
-        ("transform.dtype", "int8", "expected one of float32, float16, uint8; found 'int8' (text)"),
+        (
+            "transform.dtype",
+            "int8",
+            "expected one of float32, float16, bfloat16, uint8; found 'int8' (text)",
+        ),
         ("transform.where", "gpu", "expected one of auto, host, device; found 'gpu' (text)"),
         (
             "label_dtype",

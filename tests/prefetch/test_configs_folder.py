@@ -90,7 +90,7 @@ def test_the_schema_knows_what_the_models_know() -> None:
         "minimum": 1,
         "type": "integer",
     }
-    assert transform["properties"]["dtype"]["enum"] == ["float32", "float16", "uint8"]
+    assert transform["properties"]["dtype"]["enum"] == ["float32", "float16", "bfloat16", "uint8"]
     assert transform["properties"]["scale"]["anyOf"][1]["minItems"] == 1
 
 

@@ -97,7 +97,7 @@ def batches(source: Path, where: str, **options: Any) -> list[tuple[Any, ...]]:
         ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("rng", ["counter", "caffe"])
 @pytest.mark.parametrize(
     ("name", "crop_size"),

@@ -177,7 +177,10 @@ MESSAGES = {
     ),
     Reason.FLOATS_AS_UINT8: (
         (),
-        "the record holds float_data, which dtype uint8 cannot carry; use float32 or float16",
+        (
+            "the record holds float_data, which dtype uint8 cannot carry; "
+            "use float32, float16 or bfloat16"
+        ),
     ),
 }
 

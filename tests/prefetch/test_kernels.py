@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from processes import run_code
 
+from memory._bfloat16 import bfloat16, dtype_of
 from prefetch import _kernels, _reference
 from prefetch._datum import encode_datum
 from prefetch._faults import Reason
@@ -56,8 +57,8 @@ def test_the_extension_is_built_in_every_checkout() -> None:
         ({"words": np.zeros((2, 2), np.uint32)}, TypeError, "words must be uint32, three"),
         ({"words": np.zeros((2, 3), np.int32)}, TypeError, "words must be uint32, three"),
         ({"words": np.zeros(6, np.uint32)}, ValueError, "words has 1 axes, and 2 are expected"),
-        ({"data": np.zeros((2, 1, 2, 3), np.float64)}, TypeError, "float32, float16 or uint8"),
-        ({"data": np.zeros((2, 1, 2, 3), ">f4")}, TypeError, "float32, float16 or uint8"),
+        ({"data": np.zeros((2, 1, 2, 3), np.float64)}, TypeError, "float32, float16, uint16"),
+        ({"data": np.zeros((2, 1, 2, 3), ">f4")}, TypeError, "float32, float16, uint16"),
         ({"data": np.zeros((2, 6), np.float32)}, ValueError, "data has 2 axes, and 4 are"),
         ({"data": np.zeros((2, 1, 2, 6), np.float32)[..., ::2]}, ValueError, "contiguous"),
         ({"data": read_only(np.zeros((2, 1, 2, 3), np.float32))}, ValueError, "read-only"),
@@ -117,7 +118,7 @@ def test_what_the_kernel_cannot_work_with_is_refused_before_anything_is_written(
         ({"image": np.zeros((2, 3, 1), np.float32)}, TypeError, "image must be uint8"),
         ({"image": np.zeros((2, 6, 1), np.uint8)[:, ::2]}, ValueError, "contiguous"),
         ({"words": np.zeros(2, np.uint32)}, TypeError, "words must be uint32, three"),
-        ({"row": np.zeros((1, 2, 3), np.int8)}, TypeError, "float32, float16 or uint8"),
+        ({"row": np.zeros((1, 2, 3), np.int8)}, TypeError, "float32, float16, uint16"),
         ({"row": np.zeros(6, np.float32)}, ValueError, "row has 1 axes, and 3 are expected"),
         ({"recipe": None}, TypeError, "recipe must be a Recipe"),
     ],
@@ -373,10 +374,10 @@ def test_a_large_uint8_image_that_keeps_its_layout_is_copied_whole() -> None:
     assert np.array_equal(row, image)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("mirror", [False, True])
-def test_lines_too_long_for_one_go_are_the_twins(dtype: Any, layout: Any, *, mirror: bool) -> None:
+def test_lines_too_long_for_one_go_are_the_twins(dtype: str, layout: Any, *, mirror: bool) -> None:
     rng = np.random.default_rng(1)
     shape = (3, 2, 2500)
     transform = Transform(
@@ -385,38 +386,73 @@ def test_lines_too_long_for_one_go_are_the_twins(dtype: Any, layout: Any, *, mir
         mean_image=rng.random(shape, np.float32) * 255,
         scale=(0.3, 0.2, 0.1),
         layout=layout,
-        dtype=np.dtype(dtype),
+        dtype=dtype_of(dtype),
     )
     value = memoryview(encode_datum(channels=3, height=2, width=2500, data=rng.bytes(15000)))
     sample = shape if layout == "nchw" else (2, 2500, 3)
-    rows = [np.zeros((1, *sample), dtype) for _ in range(2)]
+    rows = [np.zeros((1, *sample), transform.row_dtype) for _ in range(2)]
     words = np.full((1, 3), 2**31, np.uint32)
     for kernels, data in zip((_kernels, _reference), rows, strict=True):
         assert kernels.fill([value], words, data, None, transform.recipe) == []
     assert rows[0].tobytes() == rows[1].tobytes()
 
 
-def test_float16_is_the_twins_at_every_exponent_and_every_edge() -> None:
+EDGES = [0, 1, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
+"""Lower halves of floats: what float16 and bfloat16 round away, and the ties."""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bits_are_the_twins_at_every_exponent_and_every_edge(dtype: str) -> None:
     high = np.arange(2**16, dtype=np.uint32) << 16
-    low = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x7FFF, 0x8000, 0xFFFF])
-    floats = (high[:, np.newaxis] | low.astype(np.uint32)).view(np.float32)
+    floats = (high[:, np.newaxis] | np.array(EDGES, np.uint32)).view(np.float32)
     value = memoryview(
-        encode_datum(channels=1, height=2**16, width=low.size, floats=floats.ravel())
+        encode_datum(channels=1, height=2**16, width=len(EDGES), floats=floats.ravel())
     )
-    recipe = Transform(train=False, dtype=np.dtype(np.float16)).recipe
-    rows = [np.zeros((1, 1, *floats.shape), np.float16) for _ in range(2)]
+    transform = Transform(train=False, dtype=dtype_of(dtype))
+    rows = [np.zeros((1, 1, *floats.shape), transform.row_dtype) for _ in range(2)]
+    words = np.zeros((1, 3), np.uint32)
     for kernels, data in zip((_kernels, _reference), rows, strict=True):
-        assert kernels.fill([value], np.zeros((1, 3), np.uint32), data, None, recipe) == []
+        assert kernels.fill([value], words, data, None, transform.recipe) == []
     assert np.array_equal(rows[0].view(np.uint16), rows[1].view(np.uint16))
 
 
+@pytest.mark.parametrize("width", [1, 7, 15, 16, 17, 33, 1024, 1025])
+def test_bfloat16_is_the_nearest_and_the_even_one_of_two(width: int) -> None:
+    # Every upper half with every edge, in lines with NaNs and without, of whole vectors or not.
+    bits = (np.arange(2**16, dtype=np.uint32)[:, np.newaxis] << 16) | np.array(EDGES, np.uint32)
+    bits = np.random.default_rng(width).permutation(bits.ravel())[: 65536 // width * width]
+    bits[bits.size // 2 :] &= 0xBFFFFFFF  # no infinity nor NaN
+    floats = bits.view(np.float32)
+    value = memoryview(
+        encode_datum(channels=1, height=floats.size // width, width=width, floats=floats)
+    )
+    row = np.zeros((1, 1, floats.size // width, width), np.uint16)
+    recipe = Transform(train=False, dtype=bfloat16()).recipe
+    assert _kernels.fill([value], np.zeros((1, 3), np.uint32), row, None, recipe) == []
+    with np.errstate(invalid="ignore"):
+        expected = floats.astype(bfloat16()).view(np.uint16)  # ml_dtypes' rounding
+    nans = np.isnan(floats)
+    expected[nans] = bits[nans] >> 16 | 0x40
+    assert nans.any()
+    np.testing.assert_array_equal(row.ravel(), expected)
+
+
 @pytest.mark.parametrize("kernels", [_kernels, _reference], ids=["c", "numpy"])
-def test_a_nan_becomes_a_quiet_float16_on_every_chip(kernels: Any) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("float16", [0x7E00, 0xFF00, 0x7E00, 0xFE01]),
+        ("bfloat16", [0x7FC0, 0xFFE0, 0x7FC0, 0xFFC0]),
+    ],
+)
+def test_a_nan_becomes_a_quiet_one_on_every_chip(
+    kernels: Any, dtype: str, expected: list[int]
+) -> None:
     # The first two are signalling: NumPy keeps them so on x86 and not on ARM.
     bits = [0x7F800001, 0xFFA00000, 0x7FC01000, 0xFFC02000]
     floats = np.array(bits * 5, np.uint32).view(np.float32)  # more than a vector
     value = memoryview(encode_datum(channels=1, height=1, width=floats.size, floats=floats))
-    recipe = Transform(train=False, dtype=np.dtype(np.float16)).recipe
-    row = np.zeros((1, 1, 1, floats.size), np.float16)
-    assert kernels.fill([value], np.zeros((1, 3), np.uint32), row, None, recipe) == []
-    assert row.view(np.uint16).ravel().tolist() == [0x7E00, 0xFF00, 0x7E00, 0xFE01] * 5
+    transform = Transform(train=False, dtype=dtype_of(dtype))
+    row = np.zeros((1, 1, 1, floats.size), transform.row_dtype)
+    assert kernels.fill([value], np.zeros((1, 3), np.uint32), row, None, transform.recipe) == []
+    assert row.view(np.uint16).ravel().tolist() == expected * 5

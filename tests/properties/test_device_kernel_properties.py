@@ -12,21 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory import bfloat16
 from prefetch import _device_kernel
 from prefetch._device_kernel import SOURCE, WHOLE, WINDOW, StagedBatch
 from prefetch._reference import Recipe
+from prefetch._transform import Transform
 
 if TYPE_CHECKING:
     from hostcuda import HostKernel
     from numpy.typing import NDArray
 
 CANARY = 0xA5
-DTYPES = [np.dtype(kind) for kind in (np.float32, np.float16, np.uint8)]
+DTYPES = [np.dtype(kind) for kind in (np.float32, np.float16, np.uint16, np.uint8)]
+"""Of rows; those of uint16 are bfloat16 by its bits."""
+
+
+def kernel_name(dtype: np.dtype[Any]) -> str:
+    return _device_kernel.kernel_name(bfloat16() if dtype == np.uint16 else dtype)
 
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, HostKernel]:
-    names = map(_device_kernel.kernel_name, DTYPES)
+    names = _device_kernel.kernel_names()
     return hostcuda.build(SOURCE, *names, folder=tmp_path_factory.mktemp("kernel"))
 
 
@@ -98,7 +105,7 @@ def arithmetic(draw: st.DrawFn, recipe: Recipe, image: tuple[int, int, int]) -> 
 
 def run(kernels: dict[str, HostKernel], task: Task, out: NDArray[Any]) -> None:
     blocks, threads = _device_kernel.grid(task.batch, task.recipe)
-    kernels[_device_kernel.kernel_name(task.dtype)](
+    kernels[kernel_name(task.dtype)](
         blocks,
         threads,
         task.staged,
@@ -113,6 +120,8 @@ def bits(values: NDArray[Any]) -> NDArray[Any]:
     """View values as their bits, with one NaN for all: which one it is, CUDA does not promise."""
     if values.dtype == np.uint8:
         return values
+    if values.dtype == np.uint16:
+        values = values.view(bfloat16())
     values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
     return values.view(f"u{values.itemsize}")
 
@@ -224,3 +233,17 @@ def test_each_float16_is_the_nearest(kernels: dict[str, HostKernel]) -> None:
     with np.errstate(over="ignore"):
         expected = (np.float32(0) - values).astype(np.float16)
     np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
+def test_each_bfloat16_is_the_nearest(kernels: dict[str, HostKernel]) -> None:
+    """All float32 that lie on, between and just beside neighbouring bfloat16, in a mean image."""
+    edges = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    values = (np.arange(1 << 16, dtype=np.uint32)[:, np.newaxis] << 16 | edges).view(np.float32)
+    batch = StagedBatch(1, 1, 1, values.size)
+    staged = np.zeros(batch.nbytes, np.uint8)
+    recipe = Transform(train=False, mean_image=values.reshape(1, 1, -1)).recipe
+    found = np.empty(values.size, np.uint16)
+    run(kernels, Task(batch, recipe, found.dtype, staged), found)
+    with np.errstate(invalid="ignore"):
+        expected = (np.float32(0) - values.ravel()).astype(bfloat16()).view(np.uint16)
+    np.testing.assert_array_equal(bits(found), bits(expected))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import open_device
+from memory._bfloat16 import dtype_of
 from memory.testing import peek
 from prefetch._datum import encode_datum
 from prefetch._device_transform import DeviceTransform
@@ -24,7 +25,7 @@ from prefetch._transform import RecordTransformer, Transform
 if TYPE_CHECKING:
     from memory import Device, Event
 
-DTYPES = tuple(np.dtype(name) for name in ("float32", "float16", "uint8"))
+DTYPES = tuple(dtype_of(name) for name in ("float32", "float16", "bfloat16", "uint8"))
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ CANARY = 0xA5
 LABEL_TYPES = "bBhHiIqQefd"
 SPECIAL_FLOATS = np.array(
     [0x00000000, 0x80000000, 0x00000001, 0x7F800000, 0xFF800000, 0x7F800001, 0x7FC12345,
-     0xFFBFFFFF, 0x33000000, 0x33000001, 0x387FC000, 0x387FE000, 0x477FEFFF, 0x477FF000],
+     0xFFBFFFFF, 0xFFFFFFFF, 0x00008000, 0x7F7F8000, 0x33000000, 0x33000001, 0x387FC000,
+     0x387FE000, 0x477FEFFF, 0x477FF000],
     np.uint32,
 ).view(np.float32)  # fmt: skip
-"""Zeros, subnormals, infinities, NaNs of both kinds, and the edges of float16."""
+"""Zeros, subnormals, infinities, NaNs of both kinds, and the edges of float16 and bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def tasks(draw: st.DrawFn) -> Task:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     crop_size = draw(st.one_of(st.just(0), st.integers(1, 33)))
     shape = draw(shapes(crop_size))
-    dtype = np.dtype(draw(st.sampled_from(["f4", "f2", "u1"])))
+    dtype = np.dtype(draw(st.sampled_from(["f4", "f2", "u2", "u1"])))
     recipe = draw(recipes(shape, crop_size, computes=dtype != np.uint8))
     num = draw(st.integers(0, 4))
     values = []

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from memory._bfloat16 import dtype_of
 from prefetch import _reference
 from prefetch._datum import encode_datum
 from prefetch._faults import Fault
@@ -18,7 +19,7 @@ from prefetch._transform import RecordTransformer, Transform
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-DTYPES = tuple(np.dtype(name) for name in ("float32", "float16", "uint8"))
+DTYPES = tuple(dtype_of(name) for name in ("float32", "float16", "bfloat16", "uint8"))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from fakecuda_build import OUTPUT, fingerprint, locked
 
 if TYPE_CHECKING:
@@ -41,6 +40,5 @@ def _sources() -> list[tuple[str, tuple[str, ...]]]:
     from memory import _cuda_maths  # noqa: PLC0415
     from prefetch import _device_kernel  # noqa: PLC0415
 
-    dtypes = (np.dtype(kind) for kind in (np.float32, np.float16, np.uint8))
-    names = tuple(map(_device_kernel.kernel_name, dtypes))
+    names = _device_kernel.kernel_names()
     return [(_device_kernel.SOURCE, names), (_cuda_maths.SOURCE, _cuda_maths.kernel_names())]
