@@ -74,6 +74,10 @@ class Feed:
         """Return an asynchronous iterator over an epoch; it never blocks the event loop."""
         return AsyncFeedIterator(self)
 
+    def __bool__(self) -> bool:
+        """Return True: a feed is there, whatever its length is."""
+        return True
+
     def __len__(self) -> int:
         """Return the number of batches in a whole epoch.
 
@@ -280,10 +284,13 @@ class Feed:
         if self._warned_empty or order.last_batch == "wrap" or order.batches_per_epoch:
             return
         self._warned_empty = True
+        cure = "lower batch_size, or use last_batch: partial"
+        if order.samples_per_epoch == 0:
+            cure = "use shard.policy: pad, or fewer ranks"
         warnings.warn(
             f"an epoch has no batch at all: {counted(order.num_records, 'record')}, batch_size "
             f"{order.batch_size}, world_size {order.world_size}, last_batch {order.last_batch}, "
-            f"shard.policy {order.policy}; lower batch_size, or use last_batch: partial",
+            f"shard.policy {order.policy}; {cure}",
             PrefetchWarning,
             stacklevel=3,
         )

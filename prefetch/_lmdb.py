@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import lmdb
 
 from prefetch._errors import CorruptDatabaseError, DatabaseInUseError, SourceError
-from prefetch._lock_file import lock_file_of, lock_path_of
+from prefetch._lock_file import lock_file_of, lock_path_of, make_whole
 from prefetch._refusals import told_text
 
 if TYPE_CHECKING:
@@ -257,6 +257,7 @@ def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
             _opened(file, file.data_path, map_bytes), file.identity, owned=True
         )
     used = lock_file_of(file)
+    make_whole(file, used)
     try:
         environment = _opened(file, used.opened_by, _LOCKED_MAP_BYTES, used)
     except lmdb.MemoryError:

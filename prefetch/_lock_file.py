@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prefetch._errors import SourceError
+from prefetch._refusals import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from prefetch._database_file import DatabaseFile
 
 _MOST_LINKS: Final = 40  # as many as Linux follows
+LOCK_FILE_BYTES: Final = 8192  # for 126 readers, as many as LMDB has unless it is told
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,31 @@ def lock_file_of(file: DatabaseFile) -> LockFile:
             f"followed; remove it, or set lock: false",
         )
     return used
+
+
+def make_whole(file: DatabaseFile, lock: LockFile) -> None:
+    """Make a lock file that is not there, with room on the disk: LMDB maps it and does not ask.
+
+    One that is there is left alone: to open and close it would drop the locks that other code of
+    this process has on it. Where none can be made, LMDB says why.
+
+    Raises:
+        SourceError: The disk is full.
+    """
+    try:
+        descriptor = os.open(lock.path, _NEW, 0o666)
+    except OSError:
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, LOCK_FILE_BYTES)
+    except OSError as error:
+        os.unlink(lock.path)  # noqa: PTH108 - plain strings here
+        raise SourceError(
+            file.path,
+            f"lock: true writes {lock.path}, for which there is no room: {told(error)}",
+        ) from error
+    finally:
+        os.close(descriptor)
 
 
 def lock_path_of(environment: lmdb.Environment) -> str | None:

@@ -553,6 +553,7 @@ class Prefetcher:
             )
         if self._has_started or self._stopping:
             return
+        taken.num_ready = 0  # whatever is ready by the time that the readers run
         self.end_predecessor()
         error = self._locked(self._begin_readers, loop)
         start = self._reader_start

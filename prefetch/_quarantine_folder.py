@@ -21,6 +21,7 @@ from prefetch._before_writing import check_sound, find_irregular
 from prefetch._counted import counted
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import QuarantineError, SourceError
+from prefetch._lock_file import LOCK_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 MARK: Final = "ringfeed-quarantine"
 """Name of the file that says that the database beside it is a quarantine."""
 
-_LOCK_FILE_BYTES: Final = 8192  # for LMDB's default of 126 readers
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _MAGIC_AT: Final = slice(16, 20)
 _MAGIC: Final = b"\xde\xc0\xef\xbe"
@@ -77,7 +77,7 @@ def make_database(folder: Path, *, map_size: int) -> None:
         # process with SIGBUS. It is opened here only where nobody has it: to close a descriptor
         # of a file gives up every lock that the process has on it.
         with _draft_of(lock) as draft, draft.open("xb") as file:
-            os.posix_fallocate(file.fileno(), 0, _LOCK_FILE_BYTES)
+            os.posix_fallocate(file.fileno(), 0, LOCK_FILE_BYTES)
 
 
 def check_regular(folder: Path) -> None:

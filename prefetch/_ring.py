@@ -171,12 +171,12 @@ class Ring:
 
     def num_in(self, state: SlotState) -> int:
         """Return how many slots are in ``state``."""
-        return sum(slot.state is state for slot in self.slots)
+        return sum([slot.state is state for slot in self.slots])
 
     @property
     def num_held(self) -> int:
         """How many slots' batches the consumer has something of; see `Slot.is_held`."""
-        return sum(slot.is_held for slot in self.slots)
+        return sum([slot.is_held for slot in self.slots])
 
     def acquire(self) -> Slot:
         """Take a free slot, and a block of host memory for it: FREE -> FILLING; see `can_acquire`.

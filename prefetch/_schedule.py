@@ -105,7 +105,8 @@ class Schedule:
         if not self.num_idle:
             return
         work = int(self._can_open() or self.is_behind) + sum(
-            slot.num_parts - slot.next_part for slot in self._filling if not slot.discarded
+            # No generator, in which a handler's StopIteration would become RuntimeError.
+            [slot.num_parts - slot.next_part for slot in self._filling if not slot.discarded]
         )
         for _ in range(min(work, self.num_idle)):
             self._ring.wake_reader()

@@ -324,11 +324,10 @@ def test_threads_auto_goes_by_what_the_readers_have_to_do(
 
 
 def test_what_stands_ready_is_counted_before_the_wait(source: Path) -> None:
-    """With everything waited for, nothing stood ready."""
+    """The first next() starts the readers: nothing stood ready, even if it need not wait."""
     with prefetch.open({"source": source, "batch_size": 2, "threads": 1}) as feed:
         next(iter(feed))
-        stats = feed.stats()
-        assert (stats.waits, stats.mean_ready) == (1, 0.0)
+        assert feed.stats().mean_ready == 0.0
 
 
 def test_asking_again_after_the_last_epoch_is_answered_as_before(source: Path) -> None:
@@ -339,3 +338,20 @@ def test_asking_again_after_the_last_epoch_is_answered_as_before(source: Path) -
         for _ in range(2):
             with pytest.raises(prefetch.EpochsExhaustedError):
                 next(loop)
+
+
+def test_a_feed_is_true_whatever_its_length(source: Path) -> None:
+    for last_batch in ("wrap", "drop"):
+        options = {"source": source, "batch_size": 1000, "last_batch": last_batch}
+        with prefetch.open(options) as feed:
+            assert feed
+
+
+def test_of_an_epoch_without_records_for_a_rank_the_cure_is_another_policy(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "one", fingerprinted_images(1))
+    shard = {"rank": 0, "world_size": 4, "policy": "drop"}
+    with (
+        prefetch.open({"source": source, "batch_size": 1, "shard": shard}) as feed,
+        pytest.warns(prefetch.PrefetchWarning, match=r"use shard\.policy: pad, or fewer ranks$"),
+    ):
+        assert list(feed) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import lmdb
 import pytest
 from databases import names_in
 
+import prefetch
 from prefetch._database_file import DatabaseFile
 from prefetch._errors import DatabaseInUseError, SourceError
 from prefetch._lmdb import SharedEnvironment, hold_file, release, source_error
@@ -349,3 +351,23 @@ def test_lmdbs_errors_become_the_packages_own() -> None:
     other = source_error("/db", lmdb.Error("mdb_get"))
     assert type(other) is SourceError
     assert str(other) == "/db: LMDB cannot read it: mdb_get"
+
+
+def test_a_lock_file_for_which_the_disk_has_no_room_is_refused_and_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LMDB would map it, and the process would die by SIGBUS."""
+
+    source = write_database(tmp_path / "full", fingerprinted_images(4))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("prefetch._lock_file.os.posix_fallocate", full)
+    with pytest.raises(prefetch.SourceError, match=r"lock\.mdb, for which there is no room: No sp"):
+        prefetch.open({"source": source, "lock": True})
+    assert not (source / "lock.mdb").exists()
+    monkeypatch.undo()
+    with prefetch.open({"source": source, "lock": True}) as feed:
+        assert len(next(iter(feed))) > 0
+    assert (source / "lock.mdb").stat().st_blocks > 0
