@@ -23,7 +23,7 @@ from memory import (
     NoDeviceMemoryError,
     open_device,
 )
-from memory.testing import hold
+from memory.testing import hold, peek
 from prefetch import _keep
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -79,9 +79,16 @@ class Result:
 
 
 class Reader:
-    """Looks at a batch's host memory by its address, which keeps nothing."""
+    """Looks at a batch's memory, of its device if it has any, by address, which keeps nothing."""
 
     def __init__(self, batch: prefetch.Batch) -> None:
+        device: Any = batch.data.device
+        if device.has_device_memory:
+            peek(batch.data)  # the copy has run
+            buffer = batch.data.gpu_data()
+            self._bytes = device._memory.view(buffer.ptr, buffer.nbytes)
+            self._before = self._bytes.copy()
+            return
         array = batch.data.numpy(writable=False)
         address, nbytes = array.__array_interface__["data"][0], array.nbytes
         interface = {"data": (address, True), "shape": (nbytes,), "typestr": "|u1", "version": 3}
