@@ -8,14 +8,14 @@ from __future__ import annotations
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-_NATIVE = "prefetch/_native"
+_NATIVE = "prefetch/_kernels/native"
 _SOURCES = (
-    "module.c",
-    "arguments.c",
-    "fill_calls.c",
-    "span_calls.c",
+    "py_module.c",
+    "py_arguments.c",
+    "py_fill.c",
+    "py_spans.c",
     "spans.c",
-    "sum_calls.c",
+    "py_sums.c",
     "sums.c",
     "part.c",
     "philox.c",
@@ -27,14 +27,14 @@ _SOURCES = (
     "loops_avx2.c",
 )
 _HEADERS = (
-    "arguments.h",
-    "fill_calls.h",
+    "py_arguments.h",
+    "py_fill.h",
     "kernels.h",
     "loops.h",
     "philox.h",
-    "span_calls.h",
+    "py_spans.h",
     "spans.h",
-    "sum_calls.h",
+    "py_sums.h",
     "sums.h",
     "vectors.h",
     "window.h",
@@ -59,7 +59,7 @@ class BuildKernels(build_ext):
 setup(
     ext_modules=[
         Extension(
-            "prefetch._kernels",
+            "prefetch._kernels._c",
             [f"{_NATIVE}/{name}" for name in _SOURCES],
             depends=[f"{_NATIVE}/{name}" for name in _HEADERS],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

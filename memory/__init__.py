@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import logging
 
-from memory._bfloat16 import bfloat16 as bfloat16
-from memory._blob import Blob as Blob
-from memory._cpu import CpuDevice as CpuDevice
-from memory._device import Device as Device
-from memory._device import DeviceBuffer as DeviceBuffer
-from memory._device import DeviceMemory as DeviceMemory
-from memory._device import Event as Event
-from memory._device import HostBuffer as HostBuffer
-from memory._device import Kernel as Kernel
-from memory._device import Stream as Stream
-from memory._device import UseObserver as UseObserver
-from memory._device import open_device as open_device
+from memory._blob.blob import Blob as Blob
+from memory._device.bfloat16 import bfloat16 as bfloat16
+from memory._device.cpu import CpuDevice as CpuDevice
+from memory._device.protocols import Device as Device
+from memory._device.protocols import DeviceBuffer as DeviceBuffer
+from memory._device.protocols import DeviceMemory as DeviceMemory
+from memory._device.protocols import Event as Event
+from memory._device.protocols import HostBuffer as HostBuffer
+from memory._device.protocols import Kernel as Kernel
+from memory._device.protocols import Stream as Stream
+from memory._device.protocols import UseObserver as UseObserver
 from memory._errors import AxisError as AxisError
 from memory._errors import BlobProtoError as BlobProtoError
 from memory._errors import BufferMismatchError as BufferMismatchError
@@ -49,10 +48,11 @@ from memory._errors import ShapeError as ShapeError
 from memory._errors import ShapeMismatchError as ShapeMismatchError
 from memory._errors import SyncedMemoryError as SyncedMemoryError
 from memory._errors import UnknownDeviceError as UnknownDeviceError
-from memory._head import Head as Head
+from memory._open_device import open_device as open_device
 from memory._shape import ShapeLike as ShapeLike
-from memory._simulated import SimulatedDevice as SimulatedDevice
-from memory._synced import SyncedMemory as SyncedMemory
+from memory._simulated.device import SimulatedDevice as SimulatedDevice
+from memory._synced.head import Head as Head
+from memory._synced.memory import SyncedMemory as SyncedMemory
 
 __all__ = [
     "AxisError",

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 
-from memory._device import DeviceBuffer
+from memory._device.accounting import all_ledgers
+from memory._device.protocols import DeviceBuffer
 from memory._errors import BufferMismatchError, NoDataError, NotImplementedDeviceError
-from memory._failing import FAILING_OPERATIONS, FailingDevice, FailingStream
-from memory._ledger import all_ledgers
-from memory._simulated import SimulatedDevice, TransferStats
+from memory._simulated.device import SimulatedDevice, TransferStats
+from memory._simulated.failing import FAILING_OPERATIONS, FailingDevice, FailingStream
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from numpy.typing import NDArray
 
-    from memory._device import Device, Stream
-    from memory._event import HostEvent
+    from memory._device.host_event import HostEvent
+    from memory._device.protocols import Device, Stream
 
 __all__ = [
     "FAILING_OPERATIONS",

@@ -17,53 +17,53 @@ records; without it NumPy does, with the same bytes in more time.
 
 from __future__ import annotations
 
-from prefetch import _starting  # before all that takes a while
+from prefetch import _startup  # before all that takes a while
 
 # isort: split
 import logging
 from typing import TYPE_CHECKING
 
-from prefetch._batch import Batch as Batch
-from prefetch._errors import BatchesHeldError as BatchesHeldError
-from prefetch._errors import BatchReleasedError as BatchReleasedError
-from prefetch._errors import ConfigError as ConfigError
-from prefetch._errors import ConfigFault as ConfigFault
-from prefetch._errors import ConfigNotFoundError as ConfigNotFoundError
-from prefetch._errors import CorruptDatabaseError as CorruptDatabaseError
-from prefetch._errors import DatabaseChangedError as DatabaseChangedError
-from prefetch._errors import DatabaseInUseError as DatabaseInUseError
-from prefetch._errors import DatabaseNotFoundError as DatabaseNotFoundError
-from prefetch._errors import DatabaseTruncatedError as DatabaseTruncatedError
-from prefetch._errors import EmptyDatabaseError as EmptyDatabaseError
-from prefetch._errors import EpochsExhaustedError as EpochsExhaustedError
-from prefetch._errors import FeedBusyError as FeedBusyError
-from prefetch._errors import FeedClosedError as FeedClosedError
-from prefetch._errors import LabelsNotProducedError as LabelsNotProducedError
-from prefetch._errors import OutOfMemoryError as OutOfMemoryError
-from prefetch._errors import PrefetchError as PrefetchError
-from prefetch._errors import PrefetchWarning as PrefetchWarning
-from prefetch._errors import QuarantineError as QuarantineError
-from prefetch._errors import RecordError as RecordError
-from prefetch._errors import RingTooLargeError as RingTooLargeError
-from prefetch._errors import SourceError as SourceError
-from prefetch._errors import StaleIteratorError as StaleIteratorError
-from prefetch._errors import StateError as StateError
-from prefetch._errors import ThreadStartError as ThreadStartError
-from prefetch._errors import TooManyBadRecordsError as TooManyBadRecordsError
-from prefetch._errors import UnsupportedSourceError as UnsupportedSourceError
-from prefetch._feed import AsyncFeedIterator as AsyncFeedIterator
-from prefetch._feed import Feed as Feed
-from prefetch._feed import FeedIterator as FeedIterator
-from prefetch._into import Filled as Filled
-from prefetch._into import Into as Into
-from prefetch._kernel_choice import kernels_available as kernels_available
-from prefetch._open import open as open  # noqa: A004 - reads as prefetch.open
-from prefetch._open import open_prototxt as open_prototxt
+from prefetch._errors.classes import BatchesHeldError as BatchesHeldError
+from prefetch._errors.classes import BatchReleasedError as BatchReleasedError
+from prefetch._errors.classes import ConfigError as ConfigError
+from prefetch._errors.classes import ConfigFault as ConfigFault
+from prefetch._errors.classes import ConfigNotFoundError as ConfigNotFoundError
+from prefetch._errors.classes import CorruptDatabaseError as CorruptDatabaseError
+from prefetch._errors.classes import DatabaseChangedError as DatabaseChangedError
+from prefetch._errors.classes import DatabaseInUseError as DatabaseInUseError
+from prefetch._errors.classes import DatabaseNotFoundError as DatabaseNotFoundError
+from prefetch._errors.classes import DatabaseTruncatedError as DatabaseTruncatedError
+from prefetch._errors.classes import EmptyDatabaseError as EmptyDatabaseError
+from prefetch._errors.classes import EpochsExhaustedError as EpochsExhaustedError
+from prefetch._errors.classes import FeedBusyError as FeedBusyError
+from prefetch._errors.classes import FeedClosedError as FeedClosedError
+from prefetch._errors.classes import LabelsNotProducedError as LabelsNotProducedError
+from prefetch._errors.classes import OutOfMemoryError as OutOfMemoryError
+from prefetch._errors.classes import PrefetchError as PrefetchError
+from prefetch._errors.classes import PrefetchWarning as PrefetchWarning
+from prefetch._errors.classes import QuarantineError as QuarantineError
+from prefetch._errors.classes import RecordError as RecordError
+from prefetch._errors.classes import RingTooLargeError as RingTooLargeError
+from prefetch._errors.classes import SourceError as SourceError
+from prefetch._errors.classes import StaleIteratorError as StaleIteratorError
+from prefetch._errors.classes import StateError as StateError
+from prefetch._errors.classes import ThreadStartError as ThreadStartError
+from prefetch._errors.classes import TooManyBadRecordsError as TooManyBadRecordsError
+from prefetch._errors.classes import UnsupportedSourceError as UnsupportedSourceError
+from prefetch._feed.feed import AsyncFeedIterator as AsyncFeedIterator
+from prefetch._feed.feed import Feed as Feed
+from prefetch._feed.feed import FeedIterator as FeedIterator
+from prefetch._feed.into import Filled as Filled
+from prefetch._feed.into import Into as Into
+from prefetch._feed.open import open as open  # noqa: A004 - reads as prefetch.open
+from prefetch._feed.open import open_prototxt as open_prototxt
+from prefetch._kernels.selection import kernels_available as kernels_available
+from prefetch._pipeline.stats import FeedStats as FeedStats
+from prefetch._ring.batch import Batch as Batch
 from prefetch._shadowing import warn_of_hidden as _warn_of_hidden
-from prefetch._stats import FeedStats as FeedStats
 
 if TYPE_CHECKING:
-    from prefetch._config import FeedConfig as FeedConfig
+    from prefetch._config.load import FeedConfig as FeedConfig
 
 __all__ = [
     "AsyncFeedIterator",
@@ -114,14 +114,14 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _warn_of_hidden()
 
-if _starting.begun:
-    _starting.end()
+if _startup.begun:
+    _startup.end()
 
 
 def __getattr__(name: str) -> object:
     """Import what is slow to import at its first use."""
     if name == "FeedConfig":
-        from prefetch._config import FeedConfig  # noqa: PLC0415 - pydantic takes 0.1 s
+        from prefetch._config.load import FeedConfig  # noqa: PLC0415 - pydantic takes 0.1 s
 
         FeedConfig.__module__ = __name__
         globals()[name] = FeedConfig

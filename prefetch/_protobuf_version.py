@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from prefetch._errors import PrefetchError
+from prefetch._errors.classes import PrefetchError
 
 _NEEDED: Final = "protobuf 5.29 or newer, below 8"
 _CURE: Final = "run pip install 'protobuf>=5.29,<8'"

@@ -11,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from prefetch._errors import PrefetchWarning
+from prefetch._errors.classes import PrefetchWarning
 
 HERE = Path(__file__).resolve().parent.parent
 """The folder that this package is in, beside `memory`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import lmdb
 import numpy as np
 
-from prefetch._datum import encode_datum
+from prefetch._record.wire import encode_datum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -41,10 +41,10 @@ import lmdb
 import numpy as np
 
 import prefetch
-from prefetch._database import Database
-from prefetch._datum import encode_datum
-from prefetch._output_file import write_whole
-from prefetch._snapshot import Snapshot
+from prefetch._files.output import write_whole
+from prefetch._record.wire import encode_datum
+from prefetch._source.lmdb.database import Database
+from prefetch._source.lmdb.snapshot import Snapshot
 
 _BATCH_SIZE = 64
 _RECORDS_A_COMMIT = 1_000_000

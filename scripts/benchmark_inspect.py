@@ -20,7 +20,7 @@ from pathlib import Path
 
 import lmdb
 
-from prefetch._datum import encode_datum
+from prefetch._record.wire import encode_datum
 
 LIMIT_S = 2.0
 

@@ -35,10 +35,10 @@ import numpy as np
 
 from bare_loops import load_bare_loops
 from memory import bfloat16
-from prefetch import _kernel_choice, _reference
-from prefetch._datum import encode_datum
-from prefetch._output_file import write_whole
-from prefetch._transform import Transform
+from prefetch._files.output import write_whole
+from prefetch._kernels import reference, selection
+from prefetch._record.wire import encode_datum
+from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,8 +157,8 @@ class Bench:
     def contestants(self) -> dict[str, Callable[[], None]]:
         """Return what fills all batches once, by name; the rows of the last batch are compared."""
         found: dict[str, Callable[[], None]] = {
-            "c": lambda: self._fill(_kernel_choice.choose("c")),
-            "numpy": lambda: self._fill(_reference),
+            "c": lambda: self._fill(selection.choose("c")),
+            "numpy": lambda: self._fill(reference),
         }
         if self._loops is None:
             return found

@@ -56,7 +56,7 @@ from peers.contest import CONSUMERS, Effort, Task, hold
 from peers.databases import make_database
 from peers.roster import ROSTER
 from peers.works import PREFETCH, WORKS
-from prefetch._output_file import write_whole
+from prefetch._files.output import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

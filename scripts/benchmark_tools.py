@@ -38,10 +38,10 @@ import lmdb
 import numpy as np
 
 import prefetch.testing
-from prefetch._compute_mean import compute_mean
-from prefetch._convert import InputOptions, Treatment, convert, open_input
-from prefetch._output_file import write_whole
-from prefetch._source import RecordSource
+from prefetch._files.output import write_whole
+from prefetch._source.source import RecordSource
+from prefetch._tools.convert import InputOptions, Treatment, convert, open_input
+from prefetch._tools.mean import compute_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

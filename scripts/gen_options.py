@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from prefetch._config_schema import option_table
+from prefetch._config.schema import option_table
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN = "<!-- options: made by scripts/gen_options.py -->\n"

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prefetch._config_schema import config_schema
+from prefetch._config.schema import config_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import prefetch
-from prefetch._kernel_choice import native
+from prefetch._kernels.selection import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable

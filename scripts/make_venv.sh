@@ -17,7 +17,7 @@ else
 fi
 stamp=$venv/.installed
 place=$(pwd -P)
-content=$(cat pyproject.toml setup.py prefetch/_native/* 2>/dev/null | cksum)
+content=$(cat pyproject.toml setup.py prefetch/_kernels/native/* 2>/dev/null | cksum)
 
 is_whole() {
     [ -f "$stamp" ] && [ "$(head -n 1 "$stamp")" = "$place" ] &&

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prefetch import _starting
+from prefetch import _startup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,12 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output goes into a pipe that was closed before all of it was written.
     """
     try:
-        begun = arguments is None and _starting.begin()
+        begun = arguments is None and _startup.begin()
         try:
-            from prefetch.cli._app import run  # noqa: PLC0415 - typer is imported at use
+            from prefetch.cli.app import run  # noqa: PLC0415 - typer is imported at use
         finally:
             if begun:
-                _starting.end()
+                _startup.end()
         return run(arguments)
     except KeyboardInterrupt:  # while the commands were imported, or as the last one ended
         return 130

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import prefetch
 from peers.works import PREFETCH
-from prefetch import _kernel_choice
+from prefetch._kernels import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def arrays(batch: prefetch.Batch) -> Arrays:
 
 def describe() -> dict[str, Any]:
     """Return which kernels run; only this module's report has it."""
-    return {"kernels": "C" if _kernel_choice.kernels_available else "NumPy"}
+    return {"kernels": "C" if selection.kernels_available else "NumPy"}
 
 
 def _batches(feed: prefetch.Feed) -> Iterator[prefetch.Batch]:

@@ -12,16 +12,16 @@ import pytest
 from nvrtc import Compiled, compile_source
 from ptx import Kernel, Memory, PtxError
 
-from memory import _cuda_maths
-from memory._bfloat16 import bfloat16, dtype_of
-from prefetch import _device_kernel
-from prefetch._reference import Recipe
-from prefetch._transform import Transform
+from memory._cuda import maths
+from memory._device.bfloat16 import bfloat16, dtype_of
+from prefetch._kernels import device_kernel
+from prefetch._kernels.contract import Recipe
+from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SOURCES: Final = {"transform": _device_kernel.SOURCE, "maths": _cuda_maths.SOURCE}
+SOURCES: Final = {"transform": device_kernel.SOURCE, "maths": maths.SOURCE}
 ARCHITECTURES: Final = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 DTYPES: Final = ("float32", "float16", "bfloat16", "uint8")
 MOST_REGISTERS: Final = 40
@@ -41,8 +41,8 @@ def cupys_options() -> tuple[str, ...]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "compile", note)
         # Another source than any in CuPy's cache.
-        source = f"{_device_kernel.SOURCE}\n// {zlib.crc32(np.random.default_rng().bytes(8))}\n"
-        cupy.RawKernel(source, _device_kernel.kernel_name(np.dtype(np.float32))).compile()
+        source = f"{device_kernel.SOURCE}\n// {zlib.crc32(np.random.default_rng().bytes(8))}\n"
+        cupy.RawKernel(source, device_kernel.kernel_name(np.dtype(np.float32))).compile()
     return tuple(option for option in given[-1] if "architecture" not in option)
 
 
@@ -112,35 +112,35 @@ def test_the_transformation_gives_the_twins_bytes(
 ) -> None:
     kind = dtype_of(dtype)
     kernel = Kernel(
-        compiled(version, arch, "transform", cupys_options).ptx, _device_kernel.kernel_name(kind)
+        compiled(version, arch, "transform", cupys_options).ptx, device_kernel.kernel_name(kind)
     )
     draw = np.random.default_rng(zlib.crc32(f"{version} {arch} {dtype} {tiny}".encode()))
     for _ in range(12):
         shape = int(draw.integers(1, 6)), int(draw.integers(1, 10)), int(draw.integers(1, 10))
         recipe = drawn_recipe(draw, kind, shape, tiny=tiny)
-        batch = _device_kernel.StagedBatch(int(draw.integers(1, 4)), *shape)
+        batch = device_kernel.StagedBatch(int(draw.integers(1, 4)), *shape)
         staged = np.zeros(batch.nbytes, np.uint8)
         batch.pixels(staged)[:] = draw.integers(0, 256, (batch.num, *shape))
         table = batch.table(staged)
         table[:, :3] = draw.integers(0, 2**32, (batch.num, 3))
         has_windows = recipe.crop_size and recipe.mean_image is None
-        table[:, 3] = draw.integers(0, 2, batch.num) if has_windows else _device_kernel.WHOLE
+        table[:, 3] = draw.integers(0, 2, batch.num) if has_windows else device_kernel.WHOLE
         rows = Transform(train=False, dtype=kind).row_dtype
         want = np.zeros((batch.num, *recipe.sample_shape(*shape)), rows)
-        _device_kernel.transform_staged(staged, want, batch, recipe)
+        device_kernel.transform_staged(staged, want, batch, recipe)
         got = np.full_like(want, 99)
-        constants = _device_kernel.constants(recipe)
+        constants = device_kernel.constants(recipe)
         memory = Memory()
         kernel.launch(
             memory,
-            _device_kernel.grid(batch, recipe)[0],
+            device_kernel.grid(batch, recipe)[0],
             (int(draw.choice([1, 32, 64])),),  # few threads: each has several elements
             [
                 memory.place(staged),
                 batch.pixels_at,
                 memory.place(got),
                 memory.place(constants if constants.size else np.zeros(1, np.float32)),
-                *map(int, _device_kernel.scalars(batch, recipe)),
+                *map(int, device_kernel.scalars(batch, recipe)),
             ],
         )
         assert got.tobytes() == want.tobytes(), recipe
@@ -155,22 +155,22 @@ def test_the_ptx_rounds_to_bfloat16_at_every_edge(
     bits = [sign | high << 16 | low for sign in (0, 1 << 31) for high in upper for low in lower]
     values = np.array(bits, np.uint32).view(np.float32)
     recipe = Transform(train=False, mean_image=values.reshape(1, 1, -1)).recipe
-    batch = _device_kernel.StagedBatch(1, 1, 1, values.size)
+    batch = device_kernel.StagedBatch(1, 1, 1, values.size)
     staged = np.zeros(batch.nbytes, np.uint8)
     want, got = np.zeros((2, 1, 1, 1, values.size), np.uint16)
-    _device_kernel.transform_staged(staged, want, batch, recipe)
+    device_kernel.transform_staged(staged, want, batch, recipe)
     memory = Memory()
-    name = _device_kernel.kernel_name(bfloat16())
+    name = device_kernel.kernel_name(bfloat16())
     Kernel(compiled(version, arch, "transform", cupys_options).ptx, name).launch(
         memory,
-        _device_kernel.grid(batch, recipe)[0],
+        device_kernel.grid(batch, recipe)[0],
         (32,),
         [
             memory.place(staged),
             batch.pixels_at,
             memory.place(got),
-            memory.place(_device_kernel.constants(recipe)),
-            *map(int, _device_kernel.scalars(batch, recipe)),
+            memory.place(device_kernel.constants(recipe)),
+            *map(int, device_kernel.scalars(batch, recipe)),
         ],
     )
     assert got.tolist() == want.tolist()

@@ -15,7 +15,7 @@ import fakecuda
 import numpy as np
 import pytest
 
-from memory import _cuda_maths
+from memory._cuda import maths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -367,7 +367,7 @@ class TestLimits:
         assert fakecuda.stat("queue_waits") == before + 1
 
     def test_a_kernels_first_launch_waits_for_the_whole_device_unless_it_is_loaded(self) -> None:
-        source = _cuda_maths.SOURCE
+        source = maths.SOURCE
         busy, stream, array = new_stream(), new_stream(), cupy.zeros(4, np.float32)
         cupy.cuda.Device(0).synchronize()
         loads = fakecuda.stat("lazy_loads")

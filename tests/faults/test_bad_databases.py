@@ -21,8 +21,8 @@ import pytest
 from databases import write_short
 
 import prefetch
-from prefetch._fill import Filler
-from prefetch._transform import RecordTransformer
+from prefetch._pipeline.part_filler import Filler
+from prefetch._transform.host import RecordTransformer
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def test_a_copy_over_the_file_is_an_error_and_its_bytes_reach_nobody(
     shuffle: bool,
 ) -> None:
     """It has the same size, the same keys and the same last commit."""
-    monkeypatch.setattr("prefetch._snapshot._COMMIT_S", 0.05)
+    monkeypatch.setattr("prefetch._source.lmdb.snapshot._COMMIT_S", 0.05)
     keys = [key for key, _ in fingerprinted_images(NUM_RECORDS, SHAPE)]
     values = [value for _, value in fingerprinted_images(2 * NUM_RECORDS, SHAPE)][NUM_RECORDS:]
     other = write_database(tmp_path / "other", list(zip(keys, values, strict=True)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import prefetch
-from prefetch._transform import RecordTransformer
+from prefetch._transform.host import RecordTransformer
 from prefetch.caffe import Datum
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
@@ -235,8 +235,8 @@ def test_bad_records_that_are_too_many_come_before_another_error_behind_them_in_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = _with_bad(tmp_path / "db", {1: b"\xff", 4: b"\xff"})
-    monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
-    monkeypatch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
     real = RecordTransformer.fill
 
     def fill(self: RecordTransformer, records: Any, *arguments: Any) -> Any:

@@ -25,11 +25,11 @@ from memory import (
     open_device,
 )
 from memory.testing import FailingDevice, hold, live_buffers, peek
-from prefetch._device_transform import DeviceTransform
-from prefetch._lease import Lease
-from prefetch._push_block import HostBlock, block_bytes
-from prefetch._staging import StagedMemory
-from prefetch._transform import Transform
+from prefetch._ring.lease import Lease
+from prefetch._ring.push_block import HostBlock, block_bytes
+from prefetch._ring.staged_memory import StagedMemory
+from prefetch._transform.device import DeviceTransform
+from prefetch._transform.options import Transform
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ import pytest
 import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
 from memory.testing import FailingDevice, hold, live_buffers, peek
-from prefetch._decode import ImageDecoder
-from prefetch._fill import Filler
-from prefetch._mapping import Mapping
-from prefetch._prefetcher import Prefetcher
-from prefetch._records import RecordReader, Walker
-from prefetch._slot import Slot
-from prefetch._transform import RecordTransformer
+from prefetch._pipeline.part_filler import Filler
+from prefetch._pipeline.prefetcher import Prefetcher
+from prefetch._record.decode import ImageDecoder
+from prefetch._ring.slot import Slot
+from prefetch._source.lmdb.mapped import Mapping
+from prefetch._source.records import RecordReader, Walker
+from prefetch._transform.host import RecordTransformer
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from prefetch._mapped_records import MappedRecords
+    from prefetch._source.mapped_records import MappedRecords
 
 
 NUM_RECORDS = 24
@@ -249,7 +249,9 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     options = {**_options(source, threads), **more}
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", -1)  # walk the first epoch
+        patch.setattr(
+            "prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1
+        )  # walk the first epoch
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
@@ -335,8 +337,8 @@ def test_a_reader_that_dies_with_a_batch_in_its_hands_is_the_consumers_error_and
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
         if split:  # batches are filled in parts, by several readers
-            patch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
-            patch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
@@ -362,8 +364,8 @@ def test_readers_that_all_die_with_parts_of_a_batch_left_are_an_error_and_no_han
     source: Path, between: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, name = BETWEEN_STEPS[between]
-    monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
-    monkeypatch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
     feed = prefetch.open(_options(source, threads))
     _Nth(monkeypatch, owner, name, number=3, error=MemoryError("on command"), and_later=True)
     taken, told = _take_all(feed)
@@ -393,7 +395,9 @@ def test_the_nth_image_or_page_that_fails_is_the_consumers_error_behind_the_batc
     options = _options(encoded, threads, epochs=1)
     error = OSError(5, "Input/output error, on command")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", -1)  # walk the first epoch
+        patch.setattr(
+            "prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1
+        )  # walk the first epoch
         feed = prefetch.open(options)
         if effect == "decode":
             nth = _Nth(patch, ImageDecoder, "decode", number=number, error=error)

@@ -10,7 +10,7 @@ import pytest
 from image_folders import write_grey_images
 from processes import run_code
 
-from prefetch._aside import aside, finish
+from prefetch._tools.step_thread import aside, finish
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ _HAMMER = """
     sys.unraisablehook = lambda _: None  # of a finalizer, it is printed and no more
 
     def convert():
-        from prefetch._convert import InputOptions, convert, open_input
+        from prefetch._tools.convert import InputOptions, convert, open_input
         convert(open_input([folder / "images"], InputOptions()).examples, folder / "new", threads=4)
 
     def mean():
-        from prefetch._compute_mean import compute_mean
-        from prefetch._source import RecordSource
+        from prefetch._tools.mean import compute_mean
+        from prefetch._source.source import RecordSource
         with RecordSource.open(folder / "db") as source:
             compute_mean(source, threads=4)
 
     def inspect():
-        from prefetch._inspect import survey_database
+        from prefetch._tools.survey import survey_database
         survey_database(folder / "db", full=True)
 
     def begin():

@@ -154,7 +154,7 @@ def test_what_a_handler_raises_as_a_batch_is_copied_into_an_array_loses_none(
         batch = next(iter(feed))
         images = np.empty(batch.data.shape, batch.data.dtype)
         del batch
-    for tracer in lines("prefetch._into"):
+    for tracer in lines("prefetch._feed.into"):
         with opened(source, device) as feed, handler(_raise_stop):
             loop = iter(feed.into(images))
             numbers = [next(loop).number]
@@ -248,7 +248,7 @@ def test_a_handler_may_come_at_any_line_of_any_call(
 ) -> None:
     call = CALLS[name]
     opens = name == "load_state_dict"  # a database: thousands of lines
-    for tracer in lines("prefetch._feed", "prefetch._pre") if opens else lines():
+    for tracer in lines("prefetch._feed.feed", "prefetch._pre") if opens else lines():
         feed = opened(source)
         next(iter(feed))
 

@@ -26,11 +26,11 @@ import pytest
 
 import prefetch
 from memory import DeviceError, open_device
-from memory._thread_start import ThreadStart
-from prefetch._decode import ImageDecoder
-from prefetch._fill import Filler
-from prefetch._schedule import Schedule
-from prefetch._slot import Slot
+from memory.threads import ThreadStart
+from prefetch._pipeline.part_filler import Filler
+from prefetch._pipeline.schedule import Schedule
+from prefetch._record.decode import ImageDecoder
+from prefetch._ring.slot import Slot
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -323,7 +323,7 @@ def test_ctrl_c_in_next_ends_the_program_while_every_reader_is_in_the_middle_of_
 ) -> None:
     code = f"""
 import os, prefetch, threading
-from prefetch._transform import RecordTransformer
+from prefetch._transform.host import RecordTransformer
 fill, is_slow = RecordTransformer.fill, threading.Event()
 def slowly(*arguments):
     if is_slow.is_set():

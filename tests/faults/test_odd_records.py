@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import prefetch
-from prefetch._source import RecordSource
+from prefetch._source.source import RecordSource
 from prefetch.caffe import Datum
 from prefetch.testing import encode_image, write_database
 

@@ -19,9 +19,9 @@ import pytest
 from processes import run_code
 
 import prefetch
-from prefetch._database_file import DatabaseFile
-from prefetch._quarantine import Quarantine
-from prefetch._quarantine_folder import MARK, cure_of
+from prefetch._bad_records.quarantine import Quarantine
+from prefetch._bad_records.quarantine_folder import MARK, cure_of
+from prefetch._source.lmdb.file import DatabaseFile
 from prefetch.cli import main
 from prefetch.testing import fingerprinted_images, write_database
 

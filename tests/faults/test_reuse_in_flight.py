@@ -20,7 +20,7 @@ import pytest
 import prefetch
 from memory import DeviceBuffer, SimulatedDevice, open_device
 from memory.testing import hold, peek
-from prefetch._ring import Ring
+from prefetch._ring.ring import Ring
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memory import Device
-    from memory._simulated_stream import SimulatedStream
+    from memory._simulated.stream import SimulatedStream
 
 
 @pytest.fixture

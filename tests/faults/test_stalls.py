@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import prefetch
 from memory import open_device
 from memory.testing import hold
-from prefetch._news import News
-from prefetch._transform import RecordTransformer
+from prefetch._pipeline.gates import News
+from prefetch._transform.host import RecordTransformer
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:

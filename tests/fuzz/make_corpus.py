@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prefetch._datum import encode_datum
+from prefetch._record.wire import encode_datum
 
 FOLDER = Path(__file__).parent / "corpus"
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prefetch import _kernels, _reference
-from prefetch._transform import Transform
+from prefetch._kernels import _c, reference
+from prefetch._transform.options import Transform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-NATIVE = CHECKOUT / "prefetch" / "_native"
-_OF_PYTHON = ("module.c", "arguments.c", "fill_calls.c", "span_calls.c", "sum_calls.c")
+NATIVE = CHECKOUT / "prefetch" / "_kernels" / "native"
+_OF_PYTHON = ("py_module.c", "py_arguments.c", "py_fill.c", "py_spans.c", "py_sums.c")
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 _SECONDS = os.environ.get("RINGFEED_FUZZ_SECONDS", "4")
 _SEED = os.environ.get("RINGFEED_FUZZ_SEED", "1")
@@ -64,7 +64,7 @@ def test_both_kernels_take_each_record_of_the_corpus_alike(path: Path, dtype: st
     record = path.read_bytes()
     transform = Transform(train=True, mirror=True, dtype=np.dtype(dtype))
     answers = []
-    for kernels in (_kernels, _reference):
+    for kernels in (_c, reference):
         data = np.zeros((2, 3, 4, 5), dtype)
         labels = np.zeros(2, np.int64)
         views = [memoryview(record), memoryview(record[: len(record) // 2])]

@@ -90,7 +90,7 @@ def _no_hazard_and_no_race() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_hold_has_run_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail a test whose held stream went on by itself: the rest of it was about no held stream."""
-    from memory._cuda_event import HostWait  # noqa: PLC0415 - imports CuPy
+    from memory._cuda.event import HostWait  # noqa: PLC0415 - imports CuPy
 
     ran_out: list[float] = []
     wait = HostWait._wait
@@ -143,7 +143,7 @@ def cuda(open_checked: Callable[..., Any]) -> Any:
 @pytest.fixture
 def two_devices(open_checked: Callable[..., Any]) -> tuple[Any, Any]:
     """GPUs 0 and 1."""
-    from memory._cuda import cuda_ordinals  # noqa: PLC0415 - imports CuPy
+    from memory._cuda.open import cuda_ordinals  # noqa: PLC0415 - imports CuPy
 
     if len(cuda_ordinals()) < 2:
         assert not ON_THE_FAKE, "FAKECUDA_DEVICES must be 2 or more"

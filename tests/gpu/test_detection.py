@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memory import DeviceOptionError, DeviceUnavailableError, _device, open_device
-from memory._cuda import cuda_ordinals
+from memory import DeviceOptionError, DeviceUnavailableError, _open_device, open_device
+from memory._cuda.open import cuda_ordinals
 
 if TYPE_CHECKING:
     import subprocess
@@ -105,9 +105,9 @@ print(open_device("auto").name, open_device("auto").name)
 
 
 def test_auto_raises_what_is_no_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    _device._say_once.cache_clear()
+    _open_device._say_once.cache_clear()
     monkeypatch.setattr(
-        sys.modules["memory._cuda"].runtime, "getDeviceCount", lambda: 1 / 0, raising=True
+        sys.modules["memory._cuda.runtime"].runtime, "getDeviceCount", lambda: 1 / 0, raising=True
     )
     with pytest.raises(ZeroDivisionError):
         open_device("auto")
@@ -118,7 +118,7 @@ def test_importing_costs_no_call_to_cuda(run_python: RunPython) -> None:
     code = """
 import memory, os, prefetch, sys
 assert "cupy" not in sys.modules
-import memory._cuda
+import memory._cuda.runtime
 child = os.fork()
 if child == 0:
     memory.open_device("cuda").close()

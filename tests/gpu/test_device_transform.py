@@ -11,9 +11,9 @@ import pytest
 
 import prefetch
 from memory import DeviceBuffer, DeviceError, Head
-from memory._bfloat16 import dtype_of
+from memory._device.bfloat16 import dtype_of
 from memory.testing import hold
-from prefetch._device_kernel import SOURCE, kernel_name
+from prefetch._kernels.device_kernel import SOURCE, kernel_name
 from prefetch.testing import encode_image, write_database
 
 if TYPE_CHECKING:

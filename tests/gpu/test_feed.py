@@ -27,7 +27,7 @@ from memory import (
     HostMemoryError,
 )
 from memory.testing import hold
-from prefetch._numa import stay_near
+from prefetch._process.numa import stay_near
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_readers_run_near_the_gpu_and_the_log_says_so_once(
         node = tmp_path / f"sys/devices/system/node/node{number}"
         node.mkdir(parents=True)
         (node / "cpulist").write_text(cpulist)
-    monkeypatch.setattr("prefetch._reader.stay_near", partial(stay_near, root=tmp_path))
+    monkeypatch.setattr("prefetch._pipeline.reader.stay_near", partial(stay_near, root=tmp_path))
     config = {"source": source, "batch_size": BATCH, "threads": 1}
     with (
         caplog.at_level(logging.INFO, logger="prefetch"),

@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 import pytest
 
-from memory import _cuda_maths
+from memory._cuda import maths
 from memory.testing import hold, peek
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def kind(request: pytest.FixtureRequest) -> Floats:
 
 
 def test_nvrtc_compiles_the_source_to_the_machines_code() -> None:
-    image, _ = cupy.cuda.compiler.compile_using_nvrtc(_cuda_maths.SOURCE, arch="90")
+    image, _ = cupy.cuda.compiler.compile_using_nvrtc(maths.SOURCE, arch="90")
     assert image[:4] == b"\x7fELF"
-    for name in _cuda_maths.kernel_names():
+    for name in maths.kernel_names():
         assert name.encode() in image
 
 
@@ -48,7 +48,7 @@ def test_every_element_is_computed_with_two_roundings(
     cuda: Any, kind: Floats, count: int, most_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Few blocks: each thread does several elements, as in a very large blob.
-    monkeypatch.setattr(_cuda_maths, "_MOST_BLOCKS", most_blocks)
+    monkeypatch.setattr(maths, "_MOST_BLOCKS", most_blocks)
     y, x, alpha = values(count, kind), values(count, kind, seed=2), kind(1 / 3)
     stream = cuda.current_stream()
     there, other = on_device(cuda, y), on_device(cuda, x)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import cupy
 
-from prefetch import _nvtx
+from prefetch._process import nvtx
 
 if TYPE_CHECKING:
     import pytest
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def test_cupy_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nvtx", None)
-    ranges = _nvtx._choose("1")
+    ranges = nvtx._choose("1")
     assert ranges is not None
     ranges.push("read")  # without a profiler it goes nowhere
     ranges.pop()

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import prefetch
-from memory import Blob, DeviceBuffer, _cuda_maths
+from memory import Blob, DeviceBuffer
+from memory._cuda import maths
 from memory.testing import hold
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -127,7 +128,7 @@ def test_a_host_function_that_never_returns_holds_up_no_feed(source: Path, cuda:
 class TestKernelsAreLoadedBeforeTheirFirstLaunch:
     def test_one_that_is_compiled(self, cuda: Any, fake: Any) -> None:
         # A text of its own: CuPy keeps what it has compiled and loaded.
-        kernel = cuda.compile(_cuda_maths.SOURCE + "// here", "ringfeed_scale_float")
+        kernel = cuda.compile(maths.SOURCE + "// here", "ringfeed_scale_float")
         before, target = fake.stat("lazy_loads"), cuda.alloc_device(64)
         with cuda.make_stream() as busy, cuda.make_stream() as stream, fake.hold(busy) as held:
             event = busy.record()
@@ -142,8 +143,8 @@ class TestKernelsAreLoadedBeforeTheirFirstLaunch:
     def test_those_of_the_maths(
         self, cuda: Any, fake: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(_cuda_maths, "SOURCE", _cuda_maths.SOURCE + "// there")
-        _cuda_maths._kernel.cache_clear()
+        monkeypatch.setattr(maths, "SOURCE", maths.SOURCE + "// there")
+        maths._kernel.cache_clear()
         before = fake.stat("lazy_loads")
         blob = Blob((2,), np.float64, device=cuda)
         blob.mutable_gpu_data()
@@ -154,4 +155,4 @@ class TestKernelsAreLoadedBeforeTheirFirstLaunch:
         blob.scale_data(2.0)
         assert (blob.asum_data(), blob.sumsq_data()) == (10, 52)
         assert fake.stat("lazy_loads") == before
-        _cuda_maths._kernel.cache_clear()
+        maths._kernel.cache_clear()

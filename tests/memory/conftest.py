@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memory._cpu import CpuDevice
-from memory._device import open_device
-from memory._simulated import SimulatedDevice
+from memory._device.cpu import CpuDevice
+from memory._open_device import open_device
+from memory._simulated.device import SimulatedDevice
 from memory.testing import live_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from memory._device import Device, Stream
+    from memory._device.protocols import Device, Stream
 
 # A device that is added here is held to the whole contract.
 WITH_SECOND_MEMORY: dict[str, Callable[[], Device]] = {"simulated": SimulatedDevice}

@@ -9,7 +9,7 @@ import pytest
 from processes import run_code
 
 from memory import Blob, MissingPackageError, bfloat16
-from memory._bfloat16 import is_bfloat16
+from memory._device.bfloat16 import is_bfloat16
 
 
 def test_it_is_ml_dtypes_type() -> None:

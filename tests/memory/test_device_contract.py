@@ -1,4 +1,4 @@
-"""What every device promises; see ``memory._device``."""
+"""What every device promises; see ``memory._device.protocols``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from memory._cpu import CpuDevice
-from memory._device import Device, DeviceBuffer, Event, HostBuffer, Stream, open_device
+from memory._device.cpu import CpuDevice
+from memory._device.protocols import Device, DeviceBuffer, Event, HostBuffer, Stream
 from memory._errors import (
     BufferMismatchError,
     ClosedError,
@@ -19,7 +19,8 @@ from memory._errors import (
     NoDeviceMemoryError,
     OptionValueError,
 )
-from memory._simulated import SimulatedDevice
+from memory._open_device import open_device
+from memory._simulated.device import SimulatedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable

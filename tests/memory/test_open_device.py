@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memory import _device
-from memory._cpu import CpuDevice
-from memory._device import open_device
+from memory import _open_device
+from memory._device.cpu import CpuDevice
 from memory._errors import DeviceOptionError, DeviceUnavailableError, UnknownDeviceError
-from memory._simulated import SimulatedDevice
+from memory._open_device import open_device
+from memory._simulated.device import SimulatedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet() -> None:
-    _device._say_once.cache_clear()
+    _open_device._say_once.cache_clear()
 
 
 def backend(monkeypatch: pytest.MonkeyPatch, open_cuda: Callable[..., object]) -> None:
-    module: Any = types.ModuleType("memory._cuda")
+    module: Any = types.ModuleType("memory._cuda.open")
     module.open_cuda = open_cuda
-    monkeypatch.setitem(sys.modules, "memory._cuda", module)
+    monkeypatch.setitem(sys.modules, "memory._cuda.open", module)
 
 
 def no_driver(*_: object, **__: object) -> None:
@@ -94,7 +94,7 @@ def test_cuda_without_its_module_says_what_is_missing_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, spec: str
 ) -> None:
     # None makes importing it fail as if it were absent.
-    monkeypatch.setitem(sys.modules, "memory._cuda", None)
+    monkeypatch.setitem(sys.modules, "memory._cuda.open", None)
     with pytest.raises(DeviceUnavailableError, match="has no CUDA device; use 'cpu'") as caught:
         open_device(spec)
     assert isinstance(caught.value, RuntimeError)

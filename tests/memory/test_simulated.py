@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pytest
 
-from memory._device import DeviceBuffer
+from memory._device.host_event import HostEvent
+from memory._device.protocols import DeviceBuffer
 from memory._errors import (
     BufferMismatchError,
     ClosedError,
@@ -26,16 +27,15 @@ from memory._errors import (
     NotImplementedDeviceError,
     OptionValueError,
 )
-from memory._event import HostEvent
-from memory._simulated import HOST_POISON, SimulatedDevice
-from memory._simulated_memory import POISON
-from memory._thread_start import ThreadStart
+from memory._simulated.device import HOST_POISON, SimulatedDevice
+from memory._simulated.memory import POISON
 from memory.testing import TransferStats, VirtualClock, hold, peek
+from memory.threads import ThreadStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memory._simulated_stream import SimulatedStream
+    from memory._simulated.stream import SimulatedStream
 
 ROOT = Path(__file__).parents[2]
 
@@ -720,7 +720,8 @@ class TestProcessEnd:
         code = """
             import os, signal, sys
             from memory import DeviceError, open_device
-            from memory import _ledger, _simulated_worker
+            from memory._device import accounting as _ledger
+            from memory._simulated import worker as _simulated_worker
             device, cpu = open_device("simulated"), open_device("cpu")
             stream, dropped = device.make_stream("parents"), device.make_stream("dropped")
             stream.synchronize()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memory import ClosedError, Event, Stream
-from memory._stream_order import order_behind, with_stream
+from memory._synced.sides import order_behind, with_stream
 
 if TYPE_CHECKING:
     from memory import SimulatedDevice

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from memory import Blob, SyncedMemory
-from memory._cpu import CpuDevice
-from memory._device import Device, DeviceBuffer, Stream
+from memory._device.cpu import CpuDevice
+from memory._device.protocols import Device, DeviceBuffer, Stream
 from memory._errors import (
     BufferMismatchError,
     ClosedError,
@@ -22,9 +22,9 @@ from memory._errors import (
     NotImplementedDeviceError,
     OptionValueError,
 )
-from memory._head import Head
-from memory._simulated import SimulatedDevice
-from memory._simulated_memory import POISON
+from memory._simulated.device import SimulatedDevice
+from memory._simulated.memory import POISON
+from memory._synced.head import Head
 from memory.testing import (
     FAILING_OPERATIONS,
     FailingDevice,

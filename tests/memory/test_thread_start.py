@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from memory._thread_start import ThreadStart
+from memory.threads import ThreadStart
 
 
 def _threads(number: int) -> tuple[list[threading.Thread], threading.Event]:
@@ -97,7 +97,7 @@ def test_a_thread_that_is_never_heard_of_is_an_error_and_no_hang(
     """As one that finds no memory for its first steps: Python itself would wait for ever."""
     threads, over = _threads(1)
     with monkeypatch.context() as patch:
-        patch.setattr("memory._thread_start.LIMIT_S", 0.1)
+        patch.setattr("memory.threads.LIMIT_S", 0.1)
         may_start = _start_late(patch)
         start = ThreadStart(threads)
         with pytest.raises(RuntimeError, match="not heard of for"):

@@ -49,7 +49,7 @@ class Distribution:
 @pytest.fixture(autouse=True)
 def _unhurried_surveys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a survey look at all of its sample, however long the machine stands still meanwhile."""
-    monkeypatch.setattr("prefetch._inspect.SAMPLING_S", 600.0)
+    monkeypatch.setattr("prefetch._tools.survey.SAMPLING_S", 600.0)
 
 
 @pytest.fixture(scope="session")

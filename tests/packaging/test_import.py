@@ -100,7 +100,7 @@ def test_a_checkout_that_hides_nothing_says_nothing(distribution: Distribution) 
 def test_without_the_extension_the_cure_is_for_the_checkout_or_for_what_is_installed(
     distribution: Distribution, tmp_path: Path
 ) -> None:
-    code = "from prefetch import _kernel_choice as it; print(it.choose('c'))"
+    code = "from prefetch._kernels import selection as it; print(it.choose('c'))"
     bare = tmp_path / "installed"
     unbuilt = shutil.ignore_patterns("_kernels*.so")
     shutil.copytree(distribution.installed, bare, ignore=unbuilt)

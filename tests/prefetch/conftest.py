@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from prefetch import _kernel_choice
+from prefetch._kernels import selection
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    from prefetch._transform import Kernels
+    from prefetch._kernels.contract import Kernels
 
 
 _NETWORK = """
@@ -35,7 +35,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _unhurried_surveys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a survey look at all of its sample, however long the machine stands still meanwhile."""
-    monkeypatch.setattr("prefetch._inspect.SAMPLING_S", 600.0)
+    monkeypatch.setattr("prefetch._tools.survey.SAMPLING_S", 600.0)
 
 
 @pytest.fixture(params=["c", "numpy"])
@@ -44,6 +44,6 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     The C extension has to be there: a checkout needs a C compiler.
     """
-    chosen = _kernel_choice.choose(request.param)
-    monkeypatch.setattr(_kernel_choice, "kernels", chosen)
+    chosen = selection.choose(request.param)
+    monkeypatch.setattr(selection, "kernels", chosen)
     return chosen

@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import prefetch
-from prefetch._augment import CounterAugmentation
-from prefetch._datum import encode_datum
-from prefetch._mapping import Mapping
+from prefetch._plan.draws import CounterAugmentation
+from prefetch._record.wire import encode_datum
+from prefetch._source.lmdb.mapped import Mapping
 from prefetch.testing import write_database
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefetch._order import Order, PlannedBatch
+    from prefetch._plan.order import Order, PlannedBatch
 
 SOUND = ("raw", "float", "png", "bmp", "jpeg")
 DAMAGED = ("garbage", "empty", "short", "cut png", "cut jpeg", "no image", "no bytes")
@@ -377,10 +377,10 @@ def test_bad_and_odd_records_are_what_the_model_makes_of_them(case: Case) -> Non
     with TemporaryDirectory() as folder, ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         if case.splits:
-            patch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)
-            patch.setattr("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
         if case.walks:
-            patch.setattr("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", -1)
+            patch.setattr("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1)
         if not case.maps:
             patch.setattr(Mapping, "__init__", _refuse_mapping)
         _check(case, Path(folder))

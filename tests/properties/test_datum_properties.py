@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prefetch._datum import DatumError, encode_datum, parse_datum
+from prefetch._record.wire import DatumError, encode_datum, parse_datum
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:

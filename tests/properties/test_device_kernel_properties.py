@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import bfloat16
-from prefetch import _device_kernel
-from prefetch._device_kernel import SOURCE, WHOLE, WINDOW, StagedBatch
-from prefetch._reference import Recipe
-from prefetch._transform import Transform
+from prefetch._kernels import device_kernel
+from prefetch._kernels.contract import Recipe
+from prefetch._kernels.device_kernel import SOURCE, WHOLE, WINDOW, StagedBatch
+from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from hostcuda import HostKernel
@@ -28,12 +28,12 @@ DTYPES = [np.dtype(kind) for kind in (np.float32, np.float16, np.uint16, np.uint
 
 
 def kernel_name(dtype: np.dtype[Any]) -> str:
-    return _device_kernel.kernel_name(bfloat16() if dtype == np.uint16 else dtype)
+    return device_kernel.kernel_name(bfloat16() if dtype == np.uint16 else dtype)
 
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, HostKernel]:
-    names = _device_kernel.kernel_names()
+    names = device_kernel.kernel_names()
     return hostcuda.build(SOURCE, *names, folder=tmp_path_factory.mktemp("kernel"))
 
 
@@ -104,15 +104,15 @@ def arithmetic(draw: st.DrawFn, recipe: Recipe, image: tuple[int, int, int]) -> 
 
 
 def run(kernels: dict[str, HostKernel], task: Task, out: NDArray[Any]) -> None:
-    blocks, threads = _device_kernel.grid(task.batch, task.recipe)
+    blocks, threads = device_kernel.grid(task.batch, task.recipe)
     kernels[kernel_name(task.dtype)](
         blocks,
         threads,
         task.staged,
         np.uint64(task.batch.pixels_at),
         out,
-        _device_kernel.constants(task.recipe),
-        *_device_kernel.scalars(task.batch, task.recipe),
+        device_kernel.constants(task.recipe),
+        *device_kernel.scalars(task.batch, task.recipe),
     )
 
 
@@ -135,7 +135,7 @@ def test_the_kernel_makes_the_bytes_that_its_twin_makes(
     found = np.full((task.batch.num, *sample), CANARY, task.dtype)
     expected = np.full_like(found, 0)
     run(kernels, task, found)
-    _device_kernel.transform_staged(task.staged, expected, task.batch, task.recipe)
+    device_kernel.transform_staged(task.staged, expected, task.batch, task.recipe)
     np.testing.assert_array_equal(bits(found), bits(expected))
 
 
@@ -172,7 +172,7 @@ def test_every_combination_of_options_makes_the_twins_bytes(kernels: dict[str, H
         found = np.empty((4, *recipe.sample_shape(*batch.image_shape)), dtype)
         expected = np.empty_like(found)
         run(kernels, Task(batch, recipe, dtype, staged), found)
-        _device_kernel.transform_staged(staged, expected, batch, recipe)
+        device_kernel.transform_staged(staged, expected, batch, recipe)
         np.testing.assert_array_equal(bits(found), bits(expected))
 
 

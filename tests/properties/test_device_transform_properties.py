@@ -11,16 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import open_device
-from memory._bfloat16 import dtype_of
+from memory._device.bfloat16 import dtype_of
 from memory.testing import peek
-from prefetch._datum import encode_datum
-from prefetch._device_transform import DeviceTransform
-from prefetch._faults import Fault
-from prefetch._lease import Lease
-from prefetch._push_block import HostBlock
-from prefetch._stager import RecordStager
-from prefetch._staging import StagedMemory
-from prefetch._transform import RecordTransformer, Transform
+from prefetch._record.faults import Fault
+from prefetch._record.wire import encode_datum
+from prefetch._ring.lease import Lease
+from prefetch._ring.push_block import HostBlock
+from prefetch._ring.staged_memory import StagedMemory
+from prefetch._transform.device import DeviceTransform
+from prefetch._transform.device_staging import RecordStager
+from prefetch._transform.host import RecordTransformer
+from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from memory import Device, Event

@@ -9,15 +9,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefetch import _kernels, _reference
-from prefetch._datum import encode_datum
-from prefetch._reference import Recipe
+from prefetch._kernels import _c, reference
+from prefetch._kernels.contract import Recipe
+from prefetch._record.wire import encode_datum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prefetch._reference import Outcome
-    from prefetch._transform import Kernels
+    from prefetch._kernels.contract import Kernels, Outcome
 
 CANARY = 0xA5
 LABEL_TYPES = "bBhHiIqQefd"
@@ -216,7 +215,7 @@ def answer(kernels: Kernels, task: Task) -> Answer:
 @settings(deadline=None)  # a loaded machine is no failure
 @given(tasks())
 def test_both_kernels_fill_parts_alike(task: Task) -> None:
-    assert answer(_reference, task) == answer(_kernels, task)
+    assert answer(reference, task) == answer(_c, task)
 
 
 @settings(deadline=None)  # a loaded machine is no failure
@@ -228,7 +227,7 @@ def test_both_kernels_fill_rows_from_images_alike(task: Task, channels: int, see
     image = rng.integers(0, 256, (height + larger, width + larger, channels), dtype=np.uint8)
     words = rng.integers(0, 2**32, 3, dtype=np.uint32)
     answers = []
-    for kernels in (_reference, _kernels):
+    for kernels in (reference, _c):
         row, margins = block(task.sample, task.dtype, task.offset)
         found = kernels.fill_image(image, words, row, task.recipe)
         assert all((margin == CANARY).all() for margin in margins)
@@ -278,4 +277,4 @@ def test_both_kernels_take_any_fields_alike(value: bytes, cut: int) -> None:
         label_dtype=np.dtype(np.int64),
         offset=0,
     )
-    assert answer(_reference, task) == answer(_kernels, task)
+    assert answer(reference, task) == answer(_c, task)

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from prefetch._order import Order, PlannedBatch
-from prefetch._permutation import shuffled
+from prefetch._plan.order import Order, PlannedBatch
+from prefetch._plan.permutation import shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

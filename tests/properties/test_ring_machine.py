@@ -33,11 +33,11 @@ from hypothesis.stateful import (
 
 import prefetch
 from memory import DeviceBuffer, SimulatedDevice
-from memory._event import HostEvent
-from prefetch._fill import Filler
-from prefetch._reader import Reader
-from prefetch._schedule import Opening
-from prefetch._slot import SlotState
+from memory._device.host_event import HostEvent
+from prefetch._pipeline.part_filler import Filler
+from prefetch._pipeline.reader import Reader
+from prefetch._pipeline.schedule import Opening
+from prefetch._ring.slot import SlotState
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._prefetcher import Prefetcher
-    from prefetch._schedule import Part
+    from prefetch._pipeline.prefetcher import Prefetcher
+    from prefetch._pipeline.schedule import Part
 
 NUM_RECORDS = 7
 SHAPE = (1, 2, 3)
@@ -358,7 +358,7 @@ class InjectedError(Exception):
 class Turn:
     """What the model knows of one iterator."""
 
-    def __init__(self, iterator: prefetch._feed.FeedIterator) -> None:
+    def __init__(self, iterator: prefetch.FeedIterator) -> None:
         self.iterator = iterator
         self.started = False
         self.ended = False
@@ -386,7 +386,7 @@ class RingMachine(RuleBasedStateMachine):
         self.drawn = drawn
         # Batches are filled several in one go, or in parts by several readers.
         least_bytes = 2**20 if drawn["light"] else 0
-        self.weight = mock.patch("prefetch._schedule._MIN_RAW_BYTES_TO_SPLIT", least_bytes)
+        self.weight = mock.patch("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", least_bytes)
         self.weight.start()
         self.rng = random.Random(0)
         self.stamps = itertools.count(1)
@@ -404,9 +404,11 @@ class RingMachine(RuleBasedStateMachine):
         self.turn: Turn | None = None
         self.turns: list[Turn] = []
         with ExitStack() as stack:
-            stack.enter_context(mock.patch("prefetch._ring.SimpleQueue", Inbox))
+            stack.enter_context(mock.patch("prefetch._ring.ring.SimpleQueue", Inbox))
             # The first epoch is walked, as if the index took a while.
-            stack.enter_context(mock.patch("prefetch._prefetcher._PAGES_INDEXED_AT_ONCE", -1))
+            stack.enter_context(
+                mock.patch("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1)
+            )
             self.feed = prefetch.open(
                 {
                     "source": self.source,
@@ -714,8 +716,12 @@ def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path_factory.mktemp("ring")
-    monkeypatch.setattr("prefetch._schedule._MIN_BYTES_TO_SPLIT", 0)  # small batches in parts too
-    monkeypatch.setattr("prefetch._prefetcher.gc", mock.Mock())  # slow, and nothing is left to it
+    monkeypatch.setattr(
+        "prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0
+    )  # small batches in parts too
+    monkeypatch.setattr(
+        "prefetch._pipeline.prefetcher.gc", mock.Mock()
+    )  # slow, and nothing is left to it
 
     class Machine(RingMachine):
         source = write_database(folder / "db", fingerprinted_images(NUM_RECORDS, SHAPE))

@@ -10,11 +10,12 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from memory._bfloat16 import dtype_of
-from prefetch import _reference
-from prefetch._datum import encode_datum
-from prefetch._faults import Fault
-from prefetch._transform import RecordTransformer, Transform
+from memory._device.bfloat16 import dtype_of
+from prefetch._kernels import reference
+from prefetch._record.faults import Fault
+from prefetch._record.wire import encode_datum
+from prefetch._transform.host import RecordTransformer
+from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,14 +152,14 @@ def test_the_size_of_the_blocks_changes_nothing(case: Case, block_bytes: int) ->
     shape = transformer.sample_shape(values[:1])
     assert not isinstance(shape, Fault), shape.message()
     batches = []
-    usual = _reference._BLOCK_BYTES
+    usual = reference._BLOCK_BYTES
     for size in (usual, block_bytes):
         batches.append(np.full((len(values), *shape), 99, case.transform.dtype))
-        _reference._BLOCK_BYTES = size
+        reference._BLOCK_BYTES = size
         try:
             assert transformer.fill(values, case.words[: len(values)], batches[-1], None) == []
         finally:
-            _reference._BLOCK_BYTES = usual
+            reference._BLOCK_BYTES = usual
     assert batches[0].tobytes() == batches[1].tobytes()
 
 

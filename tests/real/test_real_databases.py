@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import prefetch
-from prefetch._datum import DatumView, parse_datum
-from prefetch._errors import DatabaseTruncatedError
-from prefetch._source import Records, RecordSource
+from prefetch._errors.classes import DatabaseTruncatedError
+from prefetch._record.wire import DatumView, parse_datum
+from prefetch._source.source import Records, RecordSource
 from prefetch.caffe import BlobProto, BlobShape, Datum
 from prefetch.testing import encode_image, write_database
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from prefetch import ConfigError, PrefetchWarning, UnsupportedSourceError
-from prefetch._config_models import FeedConfig
-from prefetch._prototxt import read_data_layer
+from prefetch._config.models import FeedConfig
+from prefetch._prototxt.data_layer import read_data_layer
 
 ROOT = Path("/root/of/the/network")
 

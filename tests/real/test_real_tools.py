@@ -9,10 +9,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from prefetch._compute_mean import compute_mean
-from prefetch._convert import InputOptions, Treatment, convert, open_input
-from prefetch._mean import load_mean
-from prefetch._source import RecordSource
+from prefetch._source.source import RecordSource
+from prefetch._tools.convert import InputOptions, Treatment, convert, open_input
+from prefetch._tools.mean import compute_mean
+from prefetch._transform.mean_file import load_mean
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:

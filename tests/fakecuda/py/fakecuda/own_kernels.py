@@ -37,8 +37,8 @@ def build() -> list[HostKernel]:
 def _sources() -> list[tuple[str, tuple[str, ...]]]:
     """Return each source with the names of its kernels."""
     # The project is imported only when its kernels are asked for, and CuPy with it.
-    from memory import _cuda_maths  # noqa: PLC0415
-    from prefetch import _device_kernel  # noqa: PLC0415
+    from memory._cuda import maths  # noqa: PLC0415
+    from prefetch._kernels import device_kernel  # noqa: PLC0415
 
-    names = _device_kernel.kernel_names()
-    return [(_device_kernel.SOURCE, names), (_cuda_maths.SOURCE, _cuda_maths.kernel_names())]
+    names = device_kernel.kernel_names()
+    return [(device_kernel.SOURCE, names), (maths.SOURCE, maths.kernel_names())]

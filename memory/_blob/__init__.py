@@ -1,0 +1,1 @@
+"""Blob: an N-dimensional array on two synced memories."""

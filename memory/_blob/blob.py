@@ -1,0 +1,389 @@
+"""Caffe's Blob: an array with a gradient beside it, each on the host and on a device.
+
+Caffe's semantics in Python's spelling, with what is wrong in them put right: offsets are those of
+elements that exist, ``to_proto`` leaves nothing stale behind, ``copy_from`` copies where the newest
+bytes are, blobs with a 0 in their shape have data, sizes are 64-bit, and a call that fails leaves
+the blob as it was. :mod:`memory._blob.shape_queries` has what there is to know of the shape, and
+:mod:`memory._blob.data` of the bytes.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from memory._blob import maths
+from memory._blob import proto as blob_proto
+from memory._blob.data import Stored
+from memory._device.bfloat16 import BITS, is_bfloat16, named_bfloat16
+from memory._errors import (
+    DeviceMismatchError,
+    DtypeError,
+    NotImplementedDeviceError,
+    ShapeMismatchError,
+)
+from memory._shape import count_elements
+from memory._synced.interop import exporter_of, typed_view
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from memory._blob.proto import BlobMessage
+    from memory._synced.interop import DeviceExporter
+    from memory._synced.memory import SyncedMemory
+
+_DLPACK_HOST: Final = 1
+
+
+class Blob(Stored):
+    """An array of up to 32 axes, its data and its diff, each on the host and on a device.
+
+    ``shape``, ``dtype`` and ``device`` say what it is; ``cpu_data()`` and its siblings reach the
+    bytes; each of the two :class:`SyncedMemory` objects is guarded, the shape is not: whoever
+    reshapes a blob must be alone with it.
+
+    A blob is handed to other libraries by ``numpy()``, ``numpy.asarray`` or DLPack. These are views
+    of the host's side, which keep the memory for as long as they live. On a GPU, ``cupy()``, DLPack
+    and ``__cuda_array_interface__`` are views of the device's side.
+
+    Example:
+        >>> from memory import Blob
+        >>> blob = Blob((2, 3))
+        >>> blob.mutable_cpu_data()[:] = [[1, 2, 3], [4, 5, 6]]
+        >>> blob.shape_string, blob.data_at((1, 2)), blob.asum_data()
+        ('2 3 (6)', 6.0, 21.0)
+        >>> blob.reshape(3, 1)
+        >>> blob.numpy()
+        array([[1.],
+               [2.],
+               [3.]], dtype=float32)
+    """
+
+    __slots__ = ()
+
+    def reshape_like(self, other: Blob) -> None:
+        """Take the shape of another blob; see :meth:`reshape`.
+
+        Raises:
+            NoDataError: The other was never given a shape.
+        """
+        other._refuse_without_data("reshape_like")
+        self._resize(other.shape)
+
+    def data_at(self, n: int | Sequence[int], c: int = 0, h: int = 0, w: int = 0) -> int | float:
+        """Read one element of the data on the host; indices and errors as of :meth:`offset`."""
+        offset = self.offset(n, c, h, w)
+        value: int | float = self._flat(self.data.cpu_data())[offset].item()
+        return value
+
+    def diff_at(self, n: int | Sequence[int], c: int = 0, h: int = 0, w: int = 0) -> int | float:
+        """Read one element of the diff on the host; indices and errors as of :meth:`offset`."""
+        offset = self.offset(n, c, h, w)
+        value: int | float = self._flat(self.diff.cpu_data())[offset].item()
+        return value
+
+    def copy_from(self, source: Blob, *, copy_diff: bool = False, reshape: bool = False) -> None:
+        """Copy another blob's data, or its diff, whatever the heads of both are.
+
+        The copy is made where the newest bytes of the source are: on the device, on the current
+        stream and without a wait, if both blobs are on one device and the source's head is at
+        HEAD_AT_GPU or SYNCED; else on the host. (Caffe takes the side from the thread's mode.)
+
+        Args:
+            source: Of the same dtype; may be this blob itself.
+            copy_diff: Copy the diff instead of the data.
+            reshape: Take the source's shape first if it is another one.
+
+        Raises:
+            ShapeMismatchError: The shapes differ, and ``reshape`` is not set.
+            DtypeError: The dtypes differ.
+            SyncedMemoryError: What the accessors of both raise.
+        """
+        self._check_same_dtype("copy_from", source)
+        contents = source.diff if copy_diff else source.data
+        # The counts too: a blob that was never given a shape has a scalar's.
+        if not reshape and (self._shape, self._count) != (source._shape, source._count):
+            raise ShapeMismatchError(
+                "copy_from",
+                expected=self.shape,
+                found=source.shape,
+                cure="pass reshape=True to take the source's shape",
+            )
+        with self._unchanged_on_failure():
+            self._resize(source.shape)
+            target = self.diff if copy_diff else self.data
+            target.copy_from(contents, nbytes=self.nbytes)
+
+    def share_data(self, other: Blob) -> None:
+        """Use another blob's memory for the data: what either writes, both have.
+
+        Sharing ends, without a word, when either blob gets new memories for a larger shape.
+
+        Args:
+            other: Of the same count, dtype and device; its shape may differ.
+
+        Raises:
+            ShapeMismatchError: The counts differ.
+            DtypeError: The dtypes differ.
+            DeviceMismatchError: The devices differ.
+            NoDataError: One of the two was never given a shape.
+        """
+        self._check_sharable("share_data", other)
+        self._data = other.data
+
+    def share_diff(self, other: Blob) -> None:
+        """Use another blob's memory for the diff; as :meth:`share_data`."""
+        self._check_sharable("share_diff", other)
+        self._diff = other.diff
+
+    def update(self) -> None:
+        """Compute data = data - diff, where the newest data is: Caffe's step of a solver.
+
+        Raises:
+            DtypeError: The dtype is neither float32 nor float64. So for all of the arithmetic.
+            HeadError: The data was never touched.
+            NoDataError: The blob was never given a shape.
+        """
+        maths.check_computable("update", self._dtype)
+        maths.subtract(self.data, self.diff, dtype=self._dtype, count=self._count)
+
+    def asum_data(self) -> float:
+        """Return the sum of the absolute values of the data; 0 if it was never touched."""
+        memory = self._operand("asum_data", self._data)
+        return maths.absolute_sum(memory, dtype=self._dtype, count=self._count)
+
+    def asum_diff(self) -> float:
+        """Return the sum of the absolute values of the diff; 0 if it was never touched."""
+        memory = self._operand("asum_diff", self._diff)
+        return maths.absolute_sum(memory, dtype=self._dtype, count=self._count)
+
+    def sumsq_data(self) -> float:
+        """Return the sum of the squares of the data; 0 if it was never touched."""
+        memory = self._operand("sumsq_data", self._data)
+        return maths.sum_of_squares(memory, dtype=self._dtype, count=self._count)
+
+    def sumsq_diff(self) -> float:
+        """Return the sum of the squares of the diff; 0 if it was never touched."""
+        memory = self._operand("sumsq_diff", self._diff)
+        return maths.sum_of_squares(memory, dtype=self._dtype, count=self._count)
+
+    def scale_data(self, factor: float) -> None:
+        """Multiply the data by a factor; nothing happens if it was never touched."""
+        memory = self._operand("scale_data", self._data)
+        maths.scale(memory, factor, dtype=self._dtype, count=self._count)
+
+    def scale_diff(self, factor: float) -> None:
+        """Multiply the diff by a factor; nothing happens if it was never touched."""
+        memory = self._operand("scale_diff", self._diff)
+        maths.scale(memory, factor, dtype=self._dtype, count=self._count)
+
+    def shape_equals(self, proto: BlobMessage) -> bool:
+        """Say whether a BlobProto has this shape.
+
+        Legacy dimensions are aligned at the end: (3, 2) equals 1x1x3x2.
+        """
+        return blob_proto.has_shape(proto, self._shape)
+
+    def from_proto(self, proto: BlobMessage, *, reshape: bool = True) -> None:
+        """Take shape, data and, if there is one, diff from a BlobProto.
+
+        Legacy dimensions win over ``shape``, doubles over floats. Without any shape, a scalar is
+        expected.
+
+        Args:
+            proto: Any message with the fields of Caffe's BlobProto.
+            reshape: Take its shape; otherwise it has to be equal, as by :meth:`shape_equals`.
+
+        Raises:
+            ShapeMismatchError: The shape is another one, and ``reshape`` is not set.
+            ShapeError: No blob can have its shape.
+            BlobProtoError: It has another number of values than its shape says, or values that an
+                integer dtype does not hold exactly.
+        """
+        if reshape:
+            dims = blob_proto.dims_in(proto)
+        elif self.shape_equals(proto):
+            dims = self._shape
+        else:
+            raise ShapeMismatchError(
+                "from_proto",
+                expected=self._shape,
+                found=blob_proto.dims_in(proto),
+                cure="pass reshape=True to take the message's shape",
+            )
+        count = count_elements(dims, self._dtype.itemsize)
+        data = blob_proto.data_in(proto, dtype=self._dtype, count=count)
+        diff = blob_proto.diff_in(proto, dtype=self._dtype, count=count)
+        with self._unchanged_on_failure():
+            self._resize(dims)
+            # Both before anything is written: either may fail to be allocated or copied.
+            new_data = self._flat(self.data.mutable_cpu_data())
+            new_diff = None if diff is None else self._flat(self.diff.mutable_cpu_data())
+        new_data[:] = data
+        if new_diff is not None:
+            new_diff[:] = diff
+
+    def to_proto(self, proto: BlobMessage, *, write_diff: bool = False) -> None:
+        """Replace what a BlobProto holds by this blob.
+
+        float32, float16, bfloat16 and uint8 go to the float fields, the others to the double
+        fields. Nothing that the message held before survives.
+
+        Args:
+            proto: Any message with the fields of Caffe's BlobProto.
+            write_diff: Write the diff too.
+
+        Raises:
+            BlobProtoError: An int64 value has no exact double.
+        """
+        diff = self.cpu_diff() if write_diff else None
+        blob_proto.write(proto, self._shape, self.cpu_data(), diff)
+
+    def numpy(self, *, writable: bool = True) -> NDArray[Any]:
+        """View the data as a NumPy array.
+
+        Args:
+            writable: As :meth:`mutable_cpu_data`, waits for a push in flight, and the host has the
+                newest bytes from here on; if not, a read-only view, as :meth:`cpu_data`.
+
+        Returns:
+            A view of the host's side, of the blob's shape and dtype.
+        """
+        return self.mutable_cpu_data() if writable else self.cpu_data()
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001 - NumPy's protocol
+        # To be looked at must not push the device's copy out of date: hence read-only.
+        return np.array(self.cpu_data(), dtype=dtype, copy=copy)
+
+    def cupy(self, *, writable: bool = True) -> Any:
+        """View the data as a CuPy array, on the calling thread's current stream.
+
+        The stream is put behind the work that fills the device's side; nothing waits for it. The
+        array keeps the memory for as long as it lives.
+
+        Args:
+            writable: As :meth:`mutable_gpu_data`, the device has the newest bytes from here on; if
+                not, as :meth:`gpu_data`, and the array must not be written to, which CuPy cannot
+                forbid.
+
+        Raises:
+            NotImplementedDeviceError: The device's memory is not CUDA's.
+        """
+        exporter = self._exporter("cupy")
+        buffer = self.mutable_gpu_data() if writable else self.gpu_data()
+        return exporter.export_array(buffer, self._dtype, self._shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Describe the device's side as :meth:`cupy` does; absent where it is not CUDA's.
+
+        Consumers hold the blob, so it keeps the memory for as long as it lives itself.
+
+        Raises:
+            DtypeError: The dtype is bfloat16, for which the protocol has no name.
+        """
+        exporter = exporter_of(self._device)
+        if exporter is None:
+            # What hasattr() asks for.
+            raise AttributeError(f"a blob on device {self._device.name!r} has no CUDA memory")
+        if is_bfloat16(self._dtype):
+            # Not as if it were absent: consumers would then take a copy by way of the host.
+            raise DtypeError(
+                "__cuda_array_interface__, which has no name for bfloat16 as DLPack has",
+                dtype=self._dtype.name,
+                valid=("any other",),
+            )
+        buffer = self.mutable_gpu_data()
+        if all(lent.ptr != buffer.ptr for lent in self._lent):
+            self._lent += (buffer,)
+        return exporter.export_interface(buffer, self._dtype, self._shape)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's name of the device if its memory is CUDA's, else of the host."""
+        exporter = exporter_of(self._device)
+        return (_DLPACK_HOST, 0) if exporter is None else exporter.dlpack_device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the side that :meth:`__dlpack_device__` names; the capsule keeps the memory.
+
+        As :meth:`mutable_gpu_data` or :meth:`mutable_cpu_data`, because consumers that know only
+        the first version of the protocol take every tensor for writable.
+
+        Args:
+            stream: The consumer's, on a GPU; see DLPack.
+            max_version: What the consumer understands.
+            dl_device: Where it wants the data; the host is possible too.
+            copy: Whether it wants a copy.
+        """
+        exporter = exporter_of(self._device)
+        if exporter is not None and dl_device != (_DLPACK_HOST, 0):
+            # On the consumer's stream, which then waits for what fills the memory, and for nothing
+            # that is on the stream which happens to be current.
+            theirs = None if stream == -1 else self._device.stream_from(stream or 0)
+            with nullcontext() if theirs is None else self._device.use_stream(theirs):
+                return exporter.export_dlpack(
+                    self.mutable_gpu_data(),
+                    self._dtype,
+                    self._shape,
+                    stream=stream,
+                    max_version=max_version,
+                    dl_device=dl_device,
+                    copy=copy,
+                )
+        array: Any = self.numpy()
+        if is_bfloat16(self._dtype):
+            bits = array.view(BITS)
+            return named_bfloat16(
+                bits.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+            )
+        return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def _exporter(self, operation: str) -> DeviceExporter:
+        exporter = exporter_of(self._device)
+        if exporter is None:
+            raise NotImplementedDeviceError(
+                self._device.name,
+                operation=operation,
+                missing="its memory is not CUDA's; use numpy(), or a device 'cuda:N'",
+            )
+        return exporter
+
+    def _flat(self, data: NDArray[np.uint8]) -> NDArray[Any]:
+        return typed_view(data, self._dtype, (self._count,))
+
+    def _operand(self, operation: str, memory: SyncedMemory | None) -> SyncedMemory | None:
+        """Check that there can be arithmetic on a memory; None, without any, counts as zeros."""
+        maths.check_computable(operation, self._dtype)
+        self._refuse_if_closed(operation)
+        return memory
+
+    def _check_same_dtype(self, operation: str, other: Blob) -> None:
+        if other.dtype != self._dtype:
+            raise DtypeError(operation, dtype=other.dtype.name, valid=(self._dtype.name,))
+
+    def _check_sharable(self, operation: str, other: Blob) -> None:
+        self._check_same_dtype(operation, other)
+        self._refuse_without_data(operation)
+        other._refuse_without_data(operation)
+        if other._count != self._count:
+            raise ShapeMismatchError(
+                operation,
+                expected=self._shape,
+                found=other._shape,
+                cure=f"the counts, {self._count} and {other._count}, have to be equal",
+            )
+        if other.device is not self._device:
+            raise DeviceMismatchError(
+                "the other blob", expected=repr(self._device), found=repr(other.device)
+            )

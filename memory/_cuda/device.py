@@ -1,0 +1,396 @@
+"""An NVIDIA GPU as a device, through CuPy. Its parts are in the ``_cuda_*`` modules."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from memory._cuda import export, imports, kernel, maths
+from memory._cuda.context import CudaContext
+from memory._cuda.memory import CudaMemory
+from memory._cuda.priority import priority_number
+from memory._cuda.runtime import runtime
+from memory._cuda.stream import CudaStream
+from memory._cuda.stream_registry import CudaStreams
+from memory._device.checks import (
+    address_of,
+    check_byte,
+    check_equal_sizes,
+    check_floats,
+    check_host_array,
+)
+from memory._device.protocols import DeviceBuffer, DeviceMemory
+from memory._errors import ClosedError, DeviceMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    import numpy as np
+    from numpy.typing import DTypeLike, NDArray
+
+    from memory._cuda.priority import StreamPriority
+    from memory._cuda.stream_state import StreamState
+    from memory._device.protocols import HostBuffer, Kernel, Stream
+
+_KINDS: Final[dict[str, int]] = {
+    "to_device": runtime.memcpyHostToDevice,
+    "to_host": runtime.memcpyDeviceToHost,
+    "on_device": runtime.memcpyDeviceToDevice,
+}
+
+
+class CudaDevice:
+    """A GPU; see ``Device``. Thread-safe.
+
+    Every call may be made with any device current, and leaves it so. The current stream is CuPy's:
+    ``with cupy.cuda.Stream(...)`` and ``use_stream`` are the same thing.
+
+    What CUDA adds to the rules of all devices:
+
+    * A copy from host memory that is not pinned reads it before the call returns; one to such
+      memory returns when it has run. Buffers of ``alloc_host`` are pinned.
+    * A failure on the GPU itself cannot be recovered from: every later call in the process fails.
+    * Kernels, which ``axpy``, ``scale``, ``asum``, ``sumsq`` and ``compile`` run, need NVRTC.
+
+    Closing it ends its own streams and its threads. Buffers stay valid.
+
+    Args:
+        ordinal: Number of the GPU.
+        pageable_fallback: Where no more host memory can be pinned, take ordinary memory and say so
+            in the log, instead of raising HostMemoryError.
+        stream_priority: Of the streams that it makes, a feed's readers' among them: ``high``,
+            ``low`` or CUDA's number, within the GPU's range.
+
+    Raises:
+        OptionValueError: If the GPU has no such priority.
+
+    Attributes:
+        context: What its parts share.
+    """
+
+    has_device_memory = True
+
+    def __init__(
+        self,
+        ordinal: int,
+        *,
+        pageable_fallback: bool = False,
+        stream_priority: StreamPriority = "high",
+    ) -> None:
+        self.context = CudaContext(ordinal)
+        # The first call that needs a context on the GPU: it shows here if the GPU is not usable.
+        with self.context.call("memory_info"):
+            _, total_bytes = runtime.memGetInfo()
+            self._pci_bus_id: str = runtime.deviceGetPCIBusId(ordinal)
+            priority = priority_number(stream_priority, device=self.name)
+        self._memory = CudaMemory(
+            self.context, total_bytes=int(total_bytes), pageable_fallback=pageable_fallback
+        )
+        self._streams = CudaStreams(self.context, self, priority=priority)
+        self._lock = threading.Lock()
+        self._closed = False
+        weakref.finalize(self, self.context.stop_soon).atexit = False
+
+    @property
+    def name(self) -> str:
+        """``cuda:N``."""
+        return self.context.name
+
+    @property
+    def ordinal(self) -> int:
+        """Number of the GPU, as CUDA counts them in this process."""
+        return self.context.ordinal
+
+    @property
+    def pci_bus_id(self) -> str:
+        """The GPU's place on the PCI bus, as in ``0000:3B:00.0``."""
+        return self._pci_bus_id
+
+    def alloc_host(self, nbytes: int, *, zero: bool = False) -> HostBuffer:
+        """Allocate pinned memory of exactly that size; see ``Device.alloc_host``."""
+        self._check_open("alloc_host")
+        return self._memory.alloc_host(nbytes, zero=zero)
+
+    def alloc_device(self, nbytes: int) -> DeviceBuffer:
+        """Allocate device memory of exactly that size; see ``Device.alloc_device``."""
+        self._check_open("alloc_device")
+        block = self._memory.alloc_device(nbytes)
+        return DeviceBuffer(block.ptr, block.nbytes, device=self, owner=block)
+
+    def make_stream(self, name: str = "") -> CudaStream:
+        """Make a stream that nothing else orders; see ``Device.make_stream``.
+
+        Raises:
+            DeviceError: If CUDA refuses.
+        """
+        self._check_open("make_stream")
+        return self._streams.make(name)
+
+    def dedicate_thread(self) -> None:
+        """Make the GPU the calling thread's current one for good; see ``Device``.
+
+        Raises:
+            DeviceError: If CUDA refuses.
+        """
+        self.context.dedicate_thread()
+
+    def current_stream(self) -> CudaStream:
+        """Return CuPy's current stream of the calling thread for this GPU."""
+        return self._streams.current()
+
+    def stream_from(self, stream: object) -> CudaStream:
+        """Adopt a stream of another library.
+
+        Args:
+            stream: A stream of this device; anything with ``__cuda_stream__``, such as CuPy's
+                streams; a ``torch.cuda.Stream``; CUDA's handle as an integer, whose owner has to
+                keep the stream for as long as this device uses it.
+
+        Raises:
+            BufferMismatchError: If it is none of these.
+            DeviceMismatchError: If it belongs to another GPU.
+        """
+        if isinstance(stream, CudaStream):
+            return self.own_stream(stream)
+        return self._streams.find(stream)
+
+    @contextlib.contextmanager
+    def use_stream(self, stream: Stream) -> Iterator[None]:
+        """Make ``stream`` CuPy's current one of the calling thread within a ``with`` block."""
+        current = self.own_stream(stream).state.as_cupy()
+        with self.context.call("use_stream"):
+            current.__enter__()
+        try:
+            yield
+        finally:
+            with self.context.call("use_stream"):
+                current.__exit__(None, None, None)
+
+    def copy_to_device(self, dst: DeviceBuffer, src: NDArray[np.uint8], *, stream: Stream) -> None:
+        """Queue a copy from the host; see ``Device.copy_to_device``."""
+        self.check_buffer("dst", dst)
+        check_host_array("src", src, nbytes=dst.nbytes)
+        ends = dst.ptr, address_of(src)
+        self._copy("to_device", *ends, dst.nbytes, holds=(dst, src), stream=stream)
+
+    def copy_to_host(self, dst: NDArray[np.uint8], src: DeviceBuffer, *, stream: Stream) -> None:
+        """Queue a copy to the host; see ``Device.copy_to_host``."""
+        self.check_buffer("src", src)
+        check_host_array("dst", dst, nbytes=src.nbytes, writable=True)
+        ends = address_of(dst), src.ptr
+        self._copy("to_host", *ends, src.nbytes, holds=(dst, src), stream=stream)
+
+    def copy_on_device(self, dst: DeviceBuffer, src: DeviceBuffer, *, stream: Stream) -> None:
+        """Queue a copy within the device's memory; see ``Device.copy_on_device``."""
+        self.check_buffer("dst", dst)
+        self.check_buffer("src", src)
+        check_equal_sizes("dst", dst, other=src)
+        self._copy("on_device", dst.ptr, src.ptr, src.nbytes, holds=(dst, src), stream=stream)
+
+    def fetch_when_closed(self, dst: NDArray[np.uint8], src: DeviceBuffer) -> bool:
+        """Copy to the host, after closing, what is in device memory; waits for the copy.
+
+        Args:
+            dst: As many bytes as ``src``.
+            src: Of this device; nothing is at work on it.
+
+        Returns:
+            Whether it is closed; if not, nothing was copied.
+        """
+        if self._closed:
+            self.check_buffer("src", src)
+            with self.context.call("fetch_when_closed"):
+                runtime.memcpyAsync(address_of(dst), src.ptr, src.nbytes, _KINDS["to_host"], 0)
+                runtime.streamSynchronize(0)
+        return self._closed
+
+    def fill(self, dst: DeviceBuffer, value: int, *, stream: Stream) -> None:
+        """Queue setting every byte of ``dst``; see ``Device.fill``."""
+        self.check_buffer("dst", dst)
+        check_byte("value", value)
+        nbytes, to = dst.nbytes, dst.ptr
+
+        def launch(ptr: int) -> None:
+            if nbytes:
+                runtime.memsetAsync(to, value, nbytes, ptr)
+
+        operation = f"fill of {nbytes} bytes"
+        self._state(stream, operation).submit(operation, launch, dst)
+
+    def axpy(
+        self, y: DeviceBuffer, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream
+    ) -> None:
+        """Queue y = alpha * x + y, with two roundings; see ``Device.axpy``."""
+        self.check_buffer("y", y)
+        self.check_buffer("x", x)
+        kind = check_floats("axpy", dtype, y)
+        check_equal_sizes("x", x, other=y)
+        maths.axpy(self._state(stream, "axpy"), y, x, kind.type(alpha))
+
+    def scale(self, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream) -> None:
+        """Queue x = alpha * x; see ``Device.scale``."""
+        self.check_buffer("x", x)
+        kind = check_floats("scale", dtype, x)
+        maths.scale(self._state(stream, "scale"), x, kind.type(alpha))
+
+    def asum(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
+        """Return the sum of absolute values; see ``Device.asum``."""
+        self.check_buffer("x", x)
+        kind = check_floats("asum", dtype, x)
+        return maths.reduce(self._state(stream, "asum"), "asum", x, kind)
+
+    def sumsq(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
+        """Return the sum of squares; see ``Device.sumsq``."""
+        self.check_buffer("x", x)
+        kind = check_floats("sumsq", dtype, x)
+        return maths.reduce(self._state(stream, "sumsq"), "sumsq", x, kind)
+
+    def compile(self, source: str, name: str) -> Kernel:
+        """Compile a kernel with NVRTC; see ``Device.compile``.
+
+        Raises:
+            NotImplementedDeviceError: If NVRTC is not installed.
+            DeviceError: If the source does not compile.
+        """
+        self._check_open("compile")
+        return kernel.CudaKernel(self, source, name)
+
+    def export_array(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> Any:
+        """View a buffer as a CuPy array; see ``DeviceExporter``."""
+        self.check_buffer("buffer", buffer)
+        return export.cupy_array(buffer, dtype, shape)
+
+    def export_interface(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> dict[str, Any]:
+        """Describe a buffer by the CUDA array interface; see ``DeviceExporter``."""
+        self.check_buffer("buffer", buffer)
+        return export.array_interface(self, buffer, dtype, shape)
+
+    def export_dlpack(
+        self,
+        buffer: DeviceBuffer,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export a buffer by DLPack; see ``DeviceExporter``."""
+        self.check_buffer("buffer", buffer)
+        return export.dlpack_capsule(
+            self,
+            buffer,
+            dtype,
+            shape,
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
+
+    def import_array(
+        self, found: object
+    ) -> tuple[DeviceBuffer, np.dtype[Any], tuple[int, ...]] | None:
+        """View another library's array in this GPU's memory as a buffer, which keeps it.
+
+        Returns:
+            The buffer, dtype and shape; None if ``found`` is no array on a GPU.
+
+        Raises:
+            BufferMismatchError: It is read-only, or not C-contiguous.
+            DeviceMismatchError: It is on another GPU.
+        """
+        self._check_open("import_array")
+        return imports.buffer_of(self, found) if imports.is_on_a_gpu(found) else None
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's name of the GPU."""
+        return (export.KDL_CUDA, self.ordinal)
+
+    def memory_info(self) -> DeviceMemory:
+        """Return what this object has allocated now; makes no call to CUDA."""
+        device = self._memory.device.balance()
+        host = self._memory.host.balance()
+        return DeviceMemory(
+            allocated_bytes=device.nbytes,
+            peak_bytes=device.peak_bytes,
+            limit_bytes=self._memory.total_bytes,
+            host_allocated_bytes=host.nbytes,
+            num_buffers=device.num_blocks,
+            num_host_buffers=host.num_blocks,
+        )
+
+    def close(self) -> None:
+        """Finish the work of its streams, and end them and its threads. Idempotent."""
+        with self._lock:
+            self._closed = True
+        if not self.context.forked:
+            self._streams.close()
+            self.context.stop()
+
+    def own_stream(self, stream: object) -> CudaStream:
+        """Return a stream of this device as what it is.
+
+        Raises:
+            DeviceMismatchError: If it is not this device's.
+        """
+        if not isinstance(stream, CudaStream) or stream.device is not self:
+            raise DeviceMismatchError("stream", expected=repr(self), found=_whose(stream))
+        return stream
+
+    def check_buffer(self, what: str, buffer: object) -> None:
+        """Raise DeviceMismatchError for a buffer that is not this device's."""
+        if not isinstance(buffer, DeviceBuffer) or buffer.device is not self:
+            raise DeviceMismatchError(what, expected=repr(self), found=_whose(buffer))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_open(self, operation: str) -> None:
+        if self._closed:
+            raise ClosedError(f"device {self.name!r}", operation=operation)
+
+    def _state(self, stream: Stream, operation: str) -> StreamState:
+        self._check_open(operation)
+        return self.own_stream(stream).state
+
+    def _copy(
+        self, way: str, to: int, start: int, nbytes: int, *, holds: object, stream: Stream
+    ) -> None:
+        kind = _KINDS[way]
+
+        def launch(ptr: int) -> None:
+            if nbytes:
+                runtime.memcpyAsync(to, start, nbytes, kind, ptr)
+
+        operation = f"copy_{way} of {nbytes} bytes"
+        self._state(stream, operation).submit(operation, launch, holds)
+
+    def __repr__(self) -> str:
+        info = self.memory_info()
+        state = ", closed" if self._closed else ""
+        return (
+            f"<CudaDevice {self.name}, {info.allocated_bytes} bytes of {info.limit_bytes}{state}>"
+        )
+
+
+def _whose(found: object) -> str:
+    device = getattr(found, "device", None)
+    return f"a {type(found).__name__}" if device is None else repr(device)

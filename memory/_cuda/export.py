@@ -1,0 +1,94 @@
+"""How a GPU's memory is handed to CuPy, PyTorch, JAX and whoever else speaks their protocols.
+
+Nothing is copied. Every array and capsule keeps the buffer, and with it the buffer's owner, a
+feed's lease for one. The order of work is the buffer's: whoever gave it out has put the calling
+thread's current stream behind the work that fills it, so the current stream is the one to name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from memory._cuda.runtime import cupy
+from memory._device.bfloat16 import BITS, is_bfloat16, named_bfloat16
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from memory._cuda.device import CudaDevice
+    from memory._device.protocols import DeviceBuffer
+
+KDL_CUDA: Final = 2
+"""DLPack's number of the kind of device."""
+
+
+def cupy_array(buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """View device memory as a CuPy array, which keeps the buffer and its owner alive.
+
+    Args:
+        buffer: Of a CUDA device; at least as many bytes as the array needs.
+        dtype: Of the array.
+        shape: Of the array; C-contiguous.
+    """
+    device: Any = buffer.device
+    memory = cupy.cuda.UnownedMemory(buffer.ptr, buffer.nbytes, buffer, device.ordinal)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def dlpack_capsule(
+    device: CudaDevice,
+    buffer: DeviceBuffer,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    *,
+    stream: int | None,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+    copy: bool | None,
+) -> Any:
+    """Export device memory by DLPack; the consumer's stream is put behind the current one.
+
+    Args:
+        device: Whose memory it is.
+        buffer: The memory.
+        dtype: Of the tensor.
+        shape: Of the tensor; C-contiguous.
+        stream: The consumer's, as DLPack counts: None or 1 for the null stream, 2 for the thread's
+            default stream, -1 for none: the consumer sees to the order himself.
+        max_version: What the consumer understands.
+        dl_device: Where it wants the data.
+        copy: Whether it wants a copy.
+
+    Raises:
+        BufferError: If it wants the data elsewhere, or a copy.
+    """
+    if stream != -1:
+        # It is on this stream that the consumer will work.
+        theirs = device.stream_from(0 if stream is None else stream)
+        with device.context.call("dlpack"):
+            theirs.state.refuse_capture("dlpack")
+        buffer.note_use(theirs)
+    renamed = is_bfloat16(dtype)  # whose name only the later of CuPy's versions give
+    array = cupy_array(buffer, BITS if renamed else dtype, shape)
+    with device.context.call("dlpack"):
+        capsule = array.__dlpack__(
+            # 0 is what PyTorch passes for the null stream, against the protocol: CuPy would warn.
+            stream=stream or None,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
+    return named_bfloat16(capsule) if renamed else capsule
+
+
+def array_interface(
+    device: CudaDevice, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> dict[str, Any]:
+    """Describe device memory by version 3 of the CUDA array interface.
+
+    It names the current stream, which the consumer has to wait for.
+    """
+    array = cupy_array(buffer, dtype, shape)
+    with device.context.call("__cuda_array_interface__"):
+        interface: dict[str, Any] = array.__cuda_array_interface__
+    return interface

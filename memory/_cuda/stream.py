@@ -1,0 +1,153 @@
+"""Streams of a GPU: our own, which nothing else orders, and those of the caller's libraries.
+
+A ``CudaStream`` is a handle. What has to outlive it, CUDA's stream and what its queued work holds,
+is its ``StreamState``. While there is such work a waiter thread holds the state, and lets go of
+what has run; when a handle of ours is collected open, the undertaker ends the stream.
+
+Two of CUDA's handles stand for no stream of their own. 1 is the null stream, like 0. 2 is the
+*calling thread's* default stream, so handing it to another thread would name another stream: the
+state remembers whose it is, and reaches it from elsewhere through the null stream, with which CUDA
+orders every thread's default stream in both directions.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import TYPE_CHECKING, Self
+
+from memory._device.host_event import HostEvent
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from memory._cuda.device import CudaDevice
+    from memory._cuda.event import CudaEvent
+    from memory._cuda.stream_registry import CudaStreams
+    from memory._cuda.stream_state import StreamState
+    from memory._device.protocols import Event
+
+_logger = logging.getLogger("memory")
+
+
+class CudaStream:
+    """A stream of a GPU; see ``Stream``. Made by ``CudaDevice.make_stream``, or adopted.
+
+    Two adopted streams are equal if they are the same stream of CUDA's.
+    """
+
+    def __init__(self, state: StreamState, *, device: CudaDevice, streams: CudaStreams) -> None:
+        self.state = state
+        self._device = device
+        self._streams = streams
+
+    @property
+    def handle(self) -> int:
+        """CUDA's handle; 0 is the null stream, and a thread's default stream has a negative one."""
+        return self.state.handle
+
+    @property
+    def name(self) -> str:
+        """The name given to make_stream()."""
+        return self.state.name
+
+    @property
+    def device(self) -> CudaDevice:
+        """The device it works on."""
+        return self._device
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.state.closed
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return CUDA's handle as the protocol of that name asks: (0, handle)."""
+        return (0, self.state.ptr)
+
+    def record(self) -> CudaEvent:
+        """Return an event that passes when all work given until now has run."""
+        return self.state.record()
+
+    def wait(self, event: Event) -> None:
+        """Let later work wait for ``event``, of any kind, without blocking the host.
+
+        For an event that is no GPU's, CUDA calls back into Python, which may hold up what other
+        streams have asked CUDA to call.
+        """
+        self.state.wait(event)
+
+    def hold(self, *, limit_s: float) -> HostEvent:
+        """Let later work wait until the host completes the event returned; see ``testing.hold``.
+
+        Args:
+            limit_s: Seconds after which the stream goes on by itself, with a failure.
+        """
+        latch = HostEvent()
+        self.state.wait(latch, limit_s=limit_s)
+        return latch
+
+    def synchronize(self) -> None:
+        """Block until all work given until now has run.
+
+        Raises:
+            DeviceError: If any of it failed. What failed on the GPU itself fails all later calls in
+                this process too; what failed on the host is told once.
+            ClosedError: After close().
+        """
+        self.state.synchronize()
+
+    def close(self) -> None:
+        """Finish the queued work, then end the stream; the null and adopted ones stay open."""
+        self.state.close()
+        if self.state.owned:
+            self._streams.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        # A closed stream of ours may have the handle of a new one: they are not the same.
+        return (
+            isinstance(other, CudaStream)
+            and not self.state.owned
+            and not other.state.owned
+            and self._device is other._device
+            and self.handle == other.handle
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.handle)
+
+    def __del__(self) -> None:
+        if not hasattr(self, "state"):
+            return  # Ctrl-C came while it was made
+        state = self.state
+        context = state.context
+        if not state.owned or state.closed or context.forked:
+            return
+        context.undertaker.give_up(state.finish, None, expected=False)
+        warnings.warn(
+            f"stream {state.name!r} of device {context.name!r} was collected open: close it, or "
+            f"use it as a context manager",
+            ResourceWarning,
+            source=self,
+            stacklevel=1,
+        )
+
+    def __repr__(self) -> str:
+        kind = "" if self.state.owned else ", adopted"
+        state = "closed" if self.state.closed else "open"
+        return (
+            f"<CudaStream {self.name!r} handle {self.handle} on {self._device.name}{kind}, {state}>"
+        )

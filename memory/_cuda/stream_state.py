@@ -1,0 +1,317 @@
+"""What a CUDA stream and its handles share."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final
+
+from memory._cuda.event import CudaEvent, HostWait
+from memory._cuda.keepalive import Manifest
+from memory._cuda.runtime import (
+    ASK_AGAIN_S,
+    CAPTURE_CURE,
+    CAPTURE_ERRORS,
+    cupy,
+    is_capture_error,
+    runtime,
+)
+from memory._errors import ClosedError, DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memory._cuda.context import CudaContext
+    from memory._device.protocols import Event
+
+_logger = logging.getLogger("memory")
+
+LEGACY: Final[int] = runtime.streamLegacy
+
+
+PER_THREAD: Final[int] = runtime.streamPerThread
+
+
+class StreamState:
+    """CUDA's stream and what its queued work holds. Thread-safe.
+
+    Args:
+        context: The GPU.
+        ptr: CUDA's handle; 0 is the null stream.
+        name: For people.
+        owned: Whether it is ours to destroy.
+        foreign: What keeps another library's stream alive.
+
+    Attributes:
+        context: The GPU.
+        ptr: CUDA's handle.
+        name: For people.
+        owned: Whether it is ours to destroy.
+        foreign: What keeps another library's stream alive.
+        closed: Whether nothing more can be queued.
+        manifest: What its queued work holds.
+    """
+
+    def __init__(
+        self, context: CudaContext, ptr: int, *, name: str, owned: bool, foreign: object = None
+    ) -> None:
+        self.context = context
+        self.ptr = ptr
+        self.name = name
+        self.owned = owned
+        self.foreign = foreign
+        self.closed = False
+        self.manifest = Manifest()
+        self._thread = threading.get_ident() if ptr == PER_THREAD else None
+        self._number = 0
+        self._watched = False
+        self._host_waits: tuple[HostWait, ...] = ()
+        # Orders what is queued: an event covers exactly what was loaded before it.
+        self._lock = threading.Lock()
+        context.add_stream(self)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return CUDA's handle as the protocol of that name asks: (0, handle)."""
+        return (0, self.ptr)
+
+    @property
+    def handle(self) -> int:
+        """A number that no other open stream has; negative for a thread's default stream."""
+        return self.ptr if self._thread is None else -self._thread
+
+    def as_cupy(self) -> Any:
+        """Return CuPy's object for the stream as the calling thread reaches it; holds this one."""
+        ptr = self._ptr_here()
+        if ptr in {0, LEGACY}:
+            return cupy.cuda.Stream.null
+        if ptr == PER_THREAD:
+            return cupy.cuda.Stream.ptds
+        return cupy.cuda.Stream.from_external(self)
+
+    def submit(self, operation: str, launch: Callable[[int], object], holds: object) -> None:
+        """Queue work.
+
+        Args:
+            operation: What it is, for errors.
+            launch: Called with the handle by which the calling thread reaches the stream.
+            holds: Kept alive until the work has run.
+
+        Raises:
+            ClosedError: After close().
+            DeviceError: If CUDA refuses.
+        """
+        with self.context.call(operation, self.manifest.pending), self._lock:
+            self._check_open(operation)
+            self.refuse_capture(operation)
+            self.manifest.load(operation, holds)
+            try:
+                launch(self._ptr_here())
+            except Exception:
+                self.manifest.unload()
+                raise
+            if not self.owned:
+                # At once: a capture that the caller begins on his stream would take a later event.
+                self._record()
+            watched, self._watched = self._watched, True
+        if not watched:
+            self._watch()
+
+    def record(self, operation: str = "record") -> CudaEvent:
+        """Return an event that passes when all work given until now has run.
+
+        Raises:
+            ClosedError: After close().
+            DeviceError: If CUDA refuses, which it does once earlier work has failed.
+        """
+        with self.context.call(operation, self.manifest.pending), self._lock:
+            self._check_open(operation)
+            self.refuse_capture(operation)
+            return self._record()
+
+    def record_unless_captured(self) -> CudaEvent | None:
+        """Return an event behind the work given until now; None for a closed or captured stream."""
+        with self.context.call("record", self.manifest.pending), self._lock:
+            return None if self.closed or self._is_captured() else self._record()
+
+    def wait(self, event: Event, *, limit_s: float | None = None) -> None:
+        """Let later work wait for an event of any kind; see ``Stream.wait``.
+
+        Args:
+            event: The event.
+            limit_s: Seconds after which to go on with a failure, if host code is to pass it.
+        """
+        if isinstance(event, CudaEvent):
+            with self.context.call("wait", self.manifest.pending), self._lock:
+                self._check_open("wait")
+                self.refuse_capture("wait")
+                runtime.streamWaitEvent(self._ptr_here(), event.token.handle)
+                self._host_waits += event.host_waits
+            return
+        wait = HostWait(event, limit_s=limit_s, device=self.context.name)
+
+        def queue(ptr: int) -> None:
+            runtime.launchHostFunc(ptr, wait, 0)
+            self._host_waits += (wait,)  # within the lock
+
+        self.submit("wait", queue, wait)
+
+    def refuse_capture(self, operation: str) -> None:
+        """Refuse what a stream cannot do while it is captured into a CUDA graph; within ``call``.
+
+        What it were given would go into the graph and not run now, and so would an event: nobody
+        could wait for it. Asking does the capture no harm, trying would.
+
+        Raises:
+            DeviceError: It is being captured.
+        """
+        if self._is_captured():
+            raise DeviceError(
+                self.context.name,
+                operation=operation,
+                reason=f"stream {self.name!r} is being captured into a CUDA graph: {CAPTURE_CURE}",
+            )
+
+    def _is_captured(self) -> bool:
+        try:
+            return bool(runtime.streamIsCapturing(self._ptr_here()))
+        except runtime.CUDARuntimeError as error:
+            if error.status not in CAPTURE_ERRORS:
+                raise
+        except RuntimeError:  # CuPy's, for a capture that has failed already
+            pass
+        return True
+
+    def synchronize(self) -> None:
+        """Block until all work given until now has run; a failed host wait is told once."""
+        event = self.record("synchronize")
+        try:
+            event.synchronize()
+        except DeviceError:
+            told = event.host_waits
+            with self._lock:
+                self._host_waits = tuple(wait for wait in self._host_waits if wait not in told)
+            raise
+
+    def close(self) -> None:
+        """Finish the queued work, then destroy a stream of ours; one of others stays open.
+
+        Raises no failure: it is logged.
+        """
+        if self.context.forked:
+            self.closed = True
+        elif self.owned:
+            self.finish()
+        elif not self.closed:
+            try:
+                self.record("close").synchronize()
+            except DeviceError as error:
+                self._log(error)
+
+    def finish(self, _: object = None) -> None:
+        """Wait for the work of a stream of ours, let go of what it holds, and destroy it."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+        try:
+            with self.context.call("close", self.manifest.pending):
+                runtime.streamSynchronize(self.ptr)
+        except DeviceError as error:
+            self._log(error)
+        self.manifest.land_all()
+        with contextlib.suppress(DeviceError), self.context.call("close"):
+            runtime.streamDestroy(self.ptr)
+
+    def land_in_order(self) -> None:
+        """Let go of what the queued work holds as soon as it has run, until there is no more.
+
+        Runs on a thread of its own: a lease that a copy holds has to come back although nobody asks
+        this stream for anything any more, as when all of a ring's slots wait for just that.
+        """
+        while True:
+            try:
+                if not self._land_next():
+                    return
+            except (DeviceError, runtime.CUDARuntimeError) as error:
+                if not is_capture_error(error) and self.context.is_lost():
+                    self.manifest.lose()  # and nothing will run any more
+                else:
+                    sleep(ASK_AGAIN_S)  # it says nothing of the work
+
+    def _land_next(self) -> bool:
+        """Wait for the oldest flight and let go of what it holds; return False if there is none."""
+        flight = self.manifest.oldest()
+        if flight is None:
+            return self._cover()
+        number, token = flight
+        runtime.eventSynchronize(token.handle)
+        self.manifest.land(number)
+        return True
+
+    def _watch(self) -> None:
+        try:
+            self.context.waiters.wait(_Landing(self), _do_nothing)
+        except RuntimeError as error:
+            # The next event of the stream lets go of it instead.
+            _logger.warning("no thread to watch stream %r: %s", self.name, str(error))
+            self._watched = False
+
+    def _cover(self) -> bool:
+        """Record an event behind what none covers; return False, and stop, if there is nothing."""
+        with self.context.call("record"), self._lock:
+            if self.manifest.has_aboard and not self.closed:
+                self.refuse_capture("record")
+                self._record()
+                return True
+            self._watched = False
+            return False
+
+    def _record(self) -> CudaEvent:
+        token = self.context.take_event()
+        runtime.eventRecord(token.handle, self._ptr_here())
+        self._number += 1
+        self.manifest.depart(self._number, token)
+        self._host_waits = tuple(wait for wait in self._host_waits if wait.matters)
+        return CudaEvent(
+            token,
+            context=self.context,
+            manifest=self.manifest,
+            number=self._number,
+            host_waits=self._host_waits,
+        )
+
+    def _ptr_here(self) -> int:
+        if self._thread is None or self._thread == threading.get_ident():
+            return self.ptr
+        return LEGACY
+
+    def _check_open(self, operation: str) -> None:
+        if self.closed:
+            raise ClosedError(f"stream {self.name!r}", operation=operation)
+
+    def _log(self, error: DeviceError) -> None:
+        # Not the exception: a log that keeps its records would keep the buffers in its frames.
+        _logger.error("stream %r ended with a failure: %s", self.name, str(error))
+
+
+class _Landing:
+    """The landing of a stream's flights, as something that a waiter waits for."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+
+    def done(self) -> bool:
+        """Return whether there is nothing left to wait for."""
+        return self._state.manifest.is_empty
+
+    def synchronize(self) -> None:
+        """Block until there is nothing left to wait for."""
+        self._state.land_in_order()
+
+
+def _do_nothing() -> None:
+    pass

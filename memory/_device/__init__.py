@@ -1,0 +1,1 @@
+"""What a device is, and the host as one."""

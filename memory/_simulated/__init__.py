@@ -1,0 +1,1 @@
+"""A device of host memory with threads for streams, and one that fails on command."""

@@ -1,0 +1,1 @@
+"""SyncedMemory: where the newest bytes are."""

@@ -1,0 +1,1 @@
+"""What becomes of bad records: policy and quarantine."""

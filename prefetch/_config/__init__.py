@@ -1,0 +1,1 @@
+"""Options: load, check, explain."""

@@ -1,0 +1,155 @@
+"""Options that are right by themselves and contradict each other.
+
+Nothing that was asked for is dropped in silence: where two options cannot both hold, the
+configuration is refused. The rules look at a configuration whose single options have passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lmdb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prefetch._config.models import FeedConfig, TransformConfig
+
+_LARGEST_CAFFE_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Options that cannot hold together.
+
+    Attributes:
+        keys: Dotted names of the options; the fault is reported at the first that was given.
+        message: Why, and what to do.
+    """
+
+    keys: tuple[str, ...]
+    message: str
+
+
+def contradictions(config: FeedConfig) -> Iterator[Contradiction]:
+    """Yield every contradiction in a configuration."""
+    yield from _in_source(config)
+    yield from _in_order(config)
+    yield from _in_pixels(config.transform)
+
+
+def _in_source(config: FeedConfig) -> Iterator[Contradiction]:
+    subset = config.subset
+    if (
+        subset is not None
+        and subset.start is not None
+        and subset.stop is not None
+        and subset.start >= subset.stop
+    ):
+        yield Contradiction(
+            ("subset.stop", "subset.start"),
+            f"expected a stop above start, found start {subset.start} and stop {subset.stop}",
+        )
+    if config.lock and any(isinstance(item, lmdb.Environment) for item in config.source):
+        yield Contradiction(
+            ("lock", "source"),
+            "lock: true has no effect on an lmdb.Environment, which was opened with a lock or "
+            "without; leave lock out, or give the path",
+        )
+    if config.on_bad_record == "quarantine" and config.quarantine is None:
+        yield Contradiction(
+            ("on_bad_record", "quarantine"),
+            "on_bad_record quarantine needs a folder to keep the records in; name it as quarantine",
+        )
+    if config.on_bad_record != "quarantine" and config.quarantine is not None:
+        yield Contradiction(
+            ("quarantine", "on_bad_record"),
+            f"nothing goes to a quarantine with on_bad_record {config.on_bad_record}; "
+            "set on_bad_record: quarantine, or leave it out",
+        )
+
+
+def _in_order(config: FeedConfig) -> Iterator[Contradiction]:
+    shard = config.shard
+    if shard.rank >= shard.world_size:
+        yield Contradiction(
+            ("shard.rank", "shard.world_size"),
+            f"expected a rank below world_size, counted from 0; found rank {shard.rank} "
+            f"and world_size {shard.world_size}",
+        )
+    if config.seed is None and shard.world_size > 1:
+        yield Contradiction(
+            ("seed", "shard.world_size"),
+            f"seed null with shard.world_size {shard.world_size} "
+            + (
+                "cannot be repeated; give each rank its own, as Caffe's solver does: the run's "
+                "seed plus the rank"
+                if config.rng == "caffe"
+                else "would give each rank an order of its own; give all ranks the same number"
+            ),
+        )
+    if config.rng == "caffe" and config.seed is not None and config.seed > _LARGEST_CAFFE_SEED:
+        yield Contradiction(
+            ("seed", "rng"),
+            f"expected a seed of {_LARGEST_CAFFE_SEED} or less with rng caffe, "
+            f"whose seeds have 32 bits; found {config.seed}",
+        )
+    if config.draws_before and config.rng != "caffe":
+        yield Contradiction(
+            ("draws_before", "rng"),
+            f"draws_before has no effect with rng {config.rng}; leave it out, or take rng caffe",
+        )
+    if shard.policy == "caffe" and config.last_batch != "wrap":
+        yield Contradiction(
+            ("shard.policy", "last_batch"),
+            "policy caffe reads on past the end of the records into the next epoch, and needs "
+            f"last_batch wrap; found last_batch {config.last_batch}",
+        )
+    if shard.policy == "caffe" and config.shuffle:
+        yield Contradiction(
+            ("shuffle", "shard.policy"),
+            "shuffle true contradicts shard.policy caffe, which reads in the order of the keys; "
+            "leave shuffle out, or take policy pad or drop",
+        )
+
+
+def _in_pixels(transform: TransformConfig) -> Iterator[Contradiction]:
+    scales = transform.scale if isinstance(transform.scale, tuple) else (transform.scale,)
+    num_means = len(transform.mean_value)
+    if transform.mean_file is not None and num_means:
+        yield Contradiction(
+            ("transform.mean_value", "transform.mean_file"),
+            "mean_value and mean_file are both given, and only one mean can be subtracted; "
+            "leave one of them out",
+        )
+    if num_means > 1 and len(scales) > 1 and num_means != len(scales):
+        yield Contradiction(
+            ("transform.scale", "transform.mean_value"),
+            f"scale has {len(scales)} numbers and mean_value {num_means}; "
+            "both are one number, or one a channel",
+        )
+    if transform.force_color and transform.force_gray:
+        yield Contradiction(
+            ("transform.force_gray", "transform.force_color"),
+            "force_color and force_gray are both true; an image is decoded to three channels "
+            "or to one",
+        )
+    if transform.force_gray and transform.channels != "stored":
+        yield Contradiction(
+            ("transform.channels", "transform.force_gray"),
+            f"channels {transform.channels} contradicts force_gray: "
+            "one grey channel has no order of colours",
+        )
+    if transform.dtype == "uint8":
+        for name, given in (
+            ("mean_value", num_means > 0),
+            ("mean_file", transform.mean_file is not None),
+            ("scale", any(scale != 1 for scale in scales)),
+        ):
+            if given:
+                yield Contradiction(
+                    (f"transform.{name}", "transform.dtype"),
+                    f"{name} contradicts dtype uint8, which hands the stored bytes on as they "
+                    "are; leave it out, or take dtype float32, float16 or bfloat16",
+                )

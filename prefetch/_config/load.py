@@ -1,0 +1,167 @@
+"""From a YAML file, a mapping or a configuration, and keywords, to one checked configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefetch._config.faults import (
+    closest_key,
+    in_file_order,
+    is_folder,
+    is_within,
+    refusing_no_file,
+    shown,
+)
+from prefetch._config.models import FeedConfig, TransformConfig
+from prefetch._config.option_types import absolute, encodable, expanded, plain
+from prefetch._config.origin import ConfigPlace, place_of, put_place
+from prefetch._errors.classes import ConfigError, ConfigFault
+from prefetch._files.path_hints import URL
+
+if TYPE_CHECKING:
+    from prefetch._config.yaml import YamlDocument
+
+__all__ = ["FeedConfig", "TransformConfig", "load_config"]
+
+_EXAMPLE = 'prefetch.open({"source": "/data/train_lmdb", "batch_size": 64})'
+
+
+def load_config(
+    origin: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig | None, /, **overrides: Any
+) -> FeedConfig:
+    """Return the checked configuration of a feed.
+
+    Args:
+        origin: Path of a YAML file, whose own paths are relative to it; or the same options as a
+            mapping, whose paths are relative to the working directory; or a configuration.
+        **overrides: Options that win over those of ``origin``, their paths relative to the
+            working directory. Mappings (``transform={"crop_size": 24}``) merge key by key.
+
+    Raises:
+        ConfigError: Something is wrong; it lists everything that is, in the order of the file.
+        ConfigNotFoundError: The file is not there.
+    """
+    lines: Mapping[str, int] = {}
+    place: ConfigPlace | None = None
+    faults: list[ConfigFault] = []
+    name = origin_name(origin)
+    if isinstance(origin, FeedConfig):
+        if not overrides:
+            return origin
+        options = plain(origin)
+        place = place_of(origin)
+    elif isinstance(origin, Mapping):
+        options = plain(origin)
+    else:
+        document = _read_file(Path(name))
+        options, lines, faults = document.values, document.lines, list(document.faults)
+        place = ConfigPlace(name, {key: (key, line) for key, line in lines.items()})
+    given = plain(overrides)
+    # An option whose value was refused is not missing as well.
+    refused = {fault.key for fault in faults} - options.keys()
+    try:
+        config = FeedConfig(**_merged(options, given))
+    except ConfigError as error:
+        overridden = set(_leaves(given))
+        for fault in error.faults:
+            closest = closest_key(fault.key, lines)
+            if closest is None or closest_key(fault.key, overridden) is not None:
+                faults.append(fault)
+            elif fault.key not in refused:
+                faults.append(replace(fault, line=lines[closest]))
+    else:
+        if not faults:
+            return put_place(config, _without(place, list(_leaves(given))))
+    raise ConfigError(name, in_file_order(faults))
+
+
+def _without(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlace | None:
+    """Return where options stand, but for those that were given in place of them."""
+    if place is None:
+        return None
+    kept = {
+        option: where
+        for option, where in place.options.items()
+        if not any(is_within(key, option) or is_within(option, key) for key in overridden)
+    }
+    return ConfigPlace(place.origin, kept)
+
+
+def _name_of_file(origin: object) -> str:
+    name = os.fspath(origin) if isinstance(origin, str | os.PathLike) else origin
+    if isinstance(name, str):
+        try:
+            return encodable(expanded(name))
+        except ValueError as error:
+            raise ConfigError("configuration", (ConfigFault("", str(error)),)) from None
+    message = (
+        "expected the path of a YAML file, or the options as a mapping or a FeedConfig, as in "
+        f"{_EXAMPLE}; found {'nothing' if origin is None else shown(origin)}"
+    )
+    raise ConfigError("configuration", (ConfigFault("", message),))
+
+
+def origin_name(origin: object) -> str:
+    """Return what errors call a configuration: its file, or a word where there is none."""
+    if isinstance(origin, FeedConfig):
+        return "FeedConfig"
+    return "mapping" if isinstance(origin, Mapping) else _name_of_file(origin)
+
+
+def _read_file(path: Path) -> YamlDocument:
+    """Read a YAML file, its relative paths made absolute against its folder."""
+    if is_folder(path) or path.name == "data.mdb":
+        found = "a database" if path.name == "data.mdb" else "a folder"
+        message = (
+            f"expected a YAML file, found {found}; a database is given as the option source: "
+            f'prefetch.open({{"source": "{path}"}}), or source: {path} in a YAML file'
+        )
+        raise ConfigError(str(path), (ConfigFault("", message),))
+    if path.suffix == ".prototxt":
+        message = "expected a YAML file; a network's definition is opened with open_prototxt"
+        raise ConfigError(str(path), (ConfigFault("", message),))
+    from prefetch._config.yaml import read_yaml  # noqa: PLC0415 - a mapping needs no ruamel.yaml
+
+    with refusing_no_file(path, "give a YAML file, or the same options as a mapping"):
+        document = read_yaml(path)
+    folder = path.parent
+    values = dict(document.values)
+    for name in ("source", "quarantine"):
+        if name in values:
+            values[name] = _anchored(values[name], folder)
+    transform = values.get("transform")
+    if isinstance(transform, dict) and "mean_file" in transform:
+        values["transform"] = transform | {"mean_file": _anchored(transform["mean_file"], folder)}
+    return replace(document, values=values)
+
+
+def _anchored(value: object, folder: Path) -> object:
+    if isinstance(value, list):
+        return [_anchored(item, folder) for item in value]
+    # An empty name stays one: it is a fault, and not the folder. A URL is one, too.
+    if isinstance(value, str) and value and not URL.match(value):
+        return absolute(value, folder)
+    return value
+
+
+def _merged(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(options)
+    for name, value in overrides.items():
+        beneath = merged.get(name)
+        if isinstance(beneath, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merged(beneath, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _leaves(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{group}{name}.")
+        else:
+            yield f"{group}{name}"

@@ -1,0 +1,353 @@
+"""The configuration of a feed: every option, its default and what it accepts.
+
+The models are frozen and strict. Text is never turned into a number nor a number into a boolean,
+so a quoted ``"1e-3"`` is a fault here and not a surprise in training; unknown options are refused.
+Whatever is wrong is reported at once: faults of single options (pydantic finds them) together
+with options that contradict each other (:mod:`prefetch._config.contradictions`).
+
+The texts of the fields are the documentation: the JSON schema and the README's table are made
+from them (:mod:`prefetch._config.schema`). Importing pydantic takes a third of the time that
+``import prefetch`` may take, so this module is imported at first use.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from prefetch._config.contradictions import contradictions
+from prefetch._config.faults import closest_key, faults_of, with_ancestors
+from prefetch._config.option_types import (
+    Device,
+    MeanValue,
+    OptionalPath,
+    Scale,
+    Sources,
+    Threads,
+    plain,
+)
+from prefetch._errors.classes import ConfigError, ConfigFault
+
+logger = logging.getLogger("prefetch")
+
+_LARGEST_SEED = 2**64 - 1
+# More than there can be of anything, and few enough for every sum in 64 bits.
+_MOST = 2**53
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+    )
+
+
+class SubsetConfig(_Options):
+    """Which records of the databases, taken as one list in key order, are served."""
+
+    start: int | None = Field(
+        default=None,
+        ge=0,
+        le=_MOST,
+        description="First record, counted from 0; null: the first of all.",
+    )
+    stop: int | None = Field(
+        default=None,
+        ge=0,
+        le=_MOST,
+        description="First record no longer served; null: up to the last.",
+    )
+
+
+class ShardConfig(_Options):
+    """Which share of every epoch this process serves."""
+
+    rank: int = Field(default=0, ge=0, le=_MOST, description="Number of this process, from 0.")
+    world_size: int = Field(
+        default=1, ge=1, le=_MOST, description="How many processes share the epoch."
+    )
+    policy: Literal["pad", "drop", "caffe"] = Field(
+        default="pad",
+        description=(
+            "Where the records do not divide by world_size: pad repeats some from the start of "
+            "the order, drop leaves some out, and all ranks have equally many; caffe: Caffe's "
+            "endless stride, which shifts the shards each epoch (with last_batch: wrap)."
+        ),
+    )
+
+
+class TransformConfig(_Options):
+    """How a stored image becomes a row of the batch: crop, mirror, then (pixel - mean) * scale."""
+
+    crop_size: int = Field(
+        default=0,
+        ge=0,
+        le=2**31 - 1,
+        description=(
+            "Height and width in pixels of the square cut from each image, at a random place in "
+            "phase train and from the centre in phase test; 0: no crop."
+        ),
+    )
+    mirror: bool = Field(
+        default=False,
+        description="Flip each image left to right with a chance of one half, in either phase.",
+    )
+    scale: Scale = Field(
+        default=1.0,
+        description="Factor after the mean is subtracted: one number, or one a channel.",
+    )
+    mean_value: MeanValue = Field(
+        default=(), description="Subtracted from every pixel: one number, or one a channel."
+    )
+    mean_file: OptionalPath = Field(
+        default=None,
+        description=(
+            "File of a mean image as large as the uncropped images, subtracted pixel by pixel: a "
+            "BlobProto (.binaryproto), or a NumPy array (.npy); not together with mean_value."
+        ),
+    )
+    force_color: bool = Field(
+        default=False, description="Decode encoded images to three channels, grey ones too."
+    )
+    force_gray: bool = Field(default=False, description="Decode encoded images to one channel.")
+    max_pixels_per_byte: int = Field(
+        default=2048,
+        ge=1,
+        le=2**28,
+        description=(
+            "Encoded images of more than 2^24 pixels may have so many for each byte of their file; "
+            "others are bad records, so that a few bytes cannot take all memory."
+        ),
+    )
+    channels: Literal["stored", "rgb", "bgr"] = Field(
+        default="stored",
+        description=(
+            "Order of the channels handed out; stored: as in the record, where encoded images "
+            "are decoded as BGR, as Caffe does."
+        ),
+    )
+    layout: Literal["nchw", "nhwc"] = Field(
+        default="nchw", description="Order of the batch's axes: planes, or interleaved pixels."
+    )
+    dtype: Literal["float32", "float16", "bfloat16", "uint8"] = Field(
+        default="float32",
+        description=(
+            "Type of the batch's values; float16 becomes infinite beyond 65504, bfloat16 takes the "
+            "package ml_dtypes, and uint8 takes neither a mean nor a scale."
+        ),
+    )
+    where: Literal["auto", "host", "device"] = Field(
+        default="auto",
+        description=(
+            "Where all of this is done; device: in one kernel, after a copy of the bytes as "
+            "stored, a quarter of what float32 takes; auto: on a GPU for raw records and batches "
+            "of floats, else on the host."
+        ),
+    )
+
+
+class FeedConfig(_Options):
+    """Every option of a feed, checked; relative paths are taken from the working directory.
+
+    Attributes are the options of the YAML file, by the same names. ``source`` is a tuple whatever
+    was given, and its paths are absolute.
+
+    Raises:
+        ConfigError: An option is unknown, missing, of the wrong kind or out of range, or options
+            contradict each other; it lists all of that at once.
+
+    Example:
+        >>> FeedConfig(source="digits_lmdb", batch_size=32).transform.crop_size
+        0
+    """
+
+    source: Sources = Field(
+        description=(
+            "LMDB of Datum records: its folder, its data.mdb, or a list of such read in turn; "
+            "relative to this file."
+        ),
+    )
+    subset: SubsetConfig | None = Field(
+        default=None,
+        description="A part of it, as {start: 0, stop: 1000}, for splits; null: all of it.",
+    )
+    batch_size: int = Field(
+        default=64, ge=1, le=2**24, description="Records in a batch, 1 or more."
+    )
+    prefetch: int = Field(
+        default=4,
+        ge=1,
+        le=1024,
+        description=(
+            "Batches made ready ahead of the consumer; 1 leaves no slack for a batch that takes "
+            "longer than others."
+        ),
+    )
+    threads: Threads = Field(
+        default="auto",
+        description="Background reader threads, 1 to 1024; auto: as the records and cores need.",
+    )
+    device: Device = Field(
+        default="auto",
+        description=(
+            "Where batches are delivered: cpu, simulated, cuda or cuda:N; auto: a GPU if there "
+            "is one, else cpu."
+        ),
+    )
+    phase: Literal["train", "test"] = Field(
+        default="train", description="train: random crop; test: centre crop."
+    )
+    seed: Annotated[int, Field(ge=0, le=_LARGEST_SEED)] | None = Field(
+        default=0,
+        description="Seed of crops, mirrors and order; null: from the system, and logged.",
+    )
+    rng: Literal["counter", "caffe"] = Field(
+        default="counter",
+        description=(
+            "Random numbers; counter: keyed by seed, epoch and record; caffe: Caffe's own stream, "
+            "number for number (32-bit seeds)."
+        ),
+    )
+    draws_before: int = Field(
+        default=0,
+        ge=0,
+        le=2**20,
+        description=(
+            "With rng: caffe: how many numbers the network's layers before this one draw from "
+            "Caffe's generator; a Data layer 3 if it mirrors or crops at random, else 1."
+        ),
+    )
+    epochs: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
+        default=None, description="Epochs served in all; null: as many as are asked for."
+    )
+    shuffle: bool = Field(default=False, description="Another order of the records every epoch.")
+    last_batch: Literal["partial", "drop", "wrap"] = Field(
+        default="partial",
+        description=(
+            "Where the records do not divide by batch_size: partial serves a smaller last batch, "
+            "drop leaves it out, wrap goes on into the next epoch (Caffe's endless stream)."
+        ),
+    )
+    shard: ShardConfig = Field(
+        default=ShardConfig(), description="The share of one process among several."
+    )
+    transform: TransformConfig = Field(
+        default=TransformConfig(), description="From the stored image to the batch's values."
+    )
+    label_dtype: Literal["int64", "int32", "float32", "float64"] = Field(
+        default="int64", description="Type of the labels; Caffe's is float32."
+    )
+    labels: bool = Field(
+        default=True,
+        description=(
+            "Hand labels out; false: batches have none, as those of a network's Data layer with "
+            "a single top."
+        ),
+    )
+    on_bad_record: Literal["raise", "skip", "quarantine"] = Field(
+        default="raise",
+        description=(
+            "A record that cannot be used: raise an error, skip to the next good one, or skip and "
+            "keep its key and bytes in the quarantine."
+        ),
+    )
+    quarantine: OptionalPath = Field(
+        default=None,
+        description=(
+            "With on_bad_record: quarantine: folder of the LMDB that bad records go to; made when "
+            "there is one."
+        ),
+    )
+    max_bad_records: int = Field(
+        default=100,
+        ge=0,
+        le=_MOST,
+        description="With skip or quarantine: more bad records than this are an error.",
+    )
+    max_batches_held: int = Field(
+        default=16,
+        ge=1,
+        le=_MOST,
+        description="Batches that the consumer may keep at once; one more is an error.",
+    )
+    stall_warning_s: Annotated[float, Field(gt=0)] | None = Field(
+        default=30.0,
+        description=(
+            "Seconds that the loop waits for a batch before the log says, once, what every reader "
+            "and slot is doing; null: never."
+        ),
+    )
+    lock: bool = Field(
+        default=False,
+        description=(
+            "Register as an LMDB reader, so that a writer beside the feed is safe; writes "
+            "lock.mdb beside the data."
+        ),
+    )
+
+    def __init__(self, **options: Any) -> None:
+        given: dict[str, Any] = plain(options)
+        faults: list[ConfigFault] = []
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            faults.extend(faults_of(error, type(self)))
+            # Never to be seen: only to find what the sound options contradict among themselves.
+            super().__init__(**_without({fault.key for fault in faults}, given))
+        keys = list(_keys(given))
+        at_fault = {name for fault in faults for name in with_ancestors(fault.key)}
+        for found in contradictions(self):
+            # With an option at fault, what contradicts it is unknown until it is put right.
+            if at_fault.isdisjoint(found.keys):
+                blamed = next((key for key in found.keys if key in keys), found.keys[0])
+                faults.append(ConfigFault(blamed, found.message))
+        if faults:
+            ranks = {key: rank for rank, key in enumerate(keys)}
+            faults.sort(key=lambda fault: _rank(fault.key, ranks))
+            raise ConfigError("FeedConfig", tuple(faults))
+        if self.max_batches_held == 1:
+            logger.warning(
+                "max_batches_held is 1: in 'for batch in feed' the variable still holds the batch "
+                "before when the next one is asked for, which is refused unless the loop calls "
+                "batch.release() or 'del batch'; 2 or more does without"
+            )
+        if self.prefetch == 1:
+            logger.warning(
+                "prefetch is 1: reading overlaps with the consumer, but one slow batch makes it "
+                "wait; 2 or more evens that out"
+            )
+
+
+def _keys(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
+    """Yield the dotted names of the options that were given, in their order."""
+    for name, value in options.items():
+        yield f"{group}{name}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{group}{name}.")
+
+
+def _rank(key: str, ranks: Mapping[str, int]) -> int:
+    closest = closest_key(key, ranks)
+    return len(ranks) if closest is None else ranks[closest]
+
+
+def _without(
+    refused: AbstractSet[str], options: Mapping[str, Any], group: str = ""
+) -> dict[str, Any]:
+    """Return the options that no fault names, with a stand-in for a source that one does."""
+    sound: dict[str, Any] = {} if group else {"source": "/"}
+    touched = refused | {name for key in refused for name in with_ancestors(key)}
+    for name, value in options.items():
+        key = f"{group}{name}"
+        if isinstance(value, Mapping) and key not in refused:
+            sound[name] = _without(refused, value, f"{key}.")
+        elif key not in touched:
+            sound[name] = value
+    return sound

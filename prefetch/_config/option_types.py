@@ -1,0 +1,242 @@
+"""The kinds of values that options take, beyond those that pydantic knows.
+
+Each has one function that accepts or refuses a value, in the words of the package, and its JSON
+schema. Pydantic's own unions would report a fault once for each alternative.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import lmdb
+import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
+
+from prefetch._config.faults import expected_one_of, shown
+from prefetch._errors.classes import ConfigError, ConfigFault
+from prefetch._files.path_hints import URL
+
+MOST_DEPTH = 20
+"""How deep options may be nested; two levels are in use."""
+
+_DEVICES = ("auto", "cpu", "simulated", "cuda")
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+def plain(value: Any, *, depth: int = 0) -> Any:
+    """Return the value with models as mappings, lists as tuples and NumPy's numbers as Python's.
+
+    Raises:
+        ConfigError: It is nested deeper than any option is, or holds itself.
+    """
+    if depth > MOST_DEPTH:
+        fault = ConfigFault("", f"nested more than {MOST_DEPTH} deep")
+        raise ConfigError("configuration", (fault,))
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {_name(name): plain(inner, depth=depth + 1) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(plain(inner, depth=depth + 1) for inner in value)
+    return value
+
+
+def _name(name: object) -> str:
+    """Return the name of an option; pydantic takes none with half a character (a surrogate)."""
+    return str(name).encode("utf-8", "backslashreplace").decode()
+
+
+def expanded(path: str) -> str:
+    """Return a path with a leading ``~`` replaced by the user's home; ``$`` is a letter like any.
+
+    Example:
+        >>> expanded("~root/x"), expanded("$HOME/x")
+        ('~root/x', '$HOME/x')
+    """
+    return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path  # noqa: PTH111
+
+
+def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
+    """Return a path, its leading ``~`` replaced, made absolute against a folder.
+
+    Leading ``..`` are taken off against the folder; any later ones stay, for what they mean depends
+    on links inside the path. For an absolute path the folder need not be there.
+
+    Raises:
+        FileNotFoundError: The working directory, to which it is relative, has been removed.
+    """
+    path = Path(expanded(os.fspath(path)))
+    if path.is_absolute():
+        return path
+    try:
+        folder = folder.resolve()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is relative to the working directory, which has been removed; "
+            "change into another one, or give an absolute path"
+        ) from None
+    parts = path.parts
+    while parts[:1] == ("..",):
+        folder, parts = folder.parent, parts[1:]
+    return folder.joinpath(*parts)
+
+
+def encodable(name: str) -> str:
+    """Return a path as this process can open it: in UTF-8, where the locale lacks its letters.
+
+    Raises:
+        ValueError: It holds half a character.
+    """
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        try:
+            return os.fsdecode(name.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError:
+            message = f"no path holds half a character (a surrogate), found {name!a}"
+            raise ValueError(message) from None
+    return name
+
+
+def _path(value: object) -> Path:
+    if isinstance(value, str | os.PathLike):
+        name = os.fspath(value)
+        if isinstance(name, str) and "\0" in name:
+            raise ValueError(f"no path holds a NUL character, found {shown(name)}")
+        if isinstance(name, str) and URL.match(name):
+            raise ValueError(f"expected a local path, found the URL {name[:80]!r}; copy it here")
+        if isinstance(name, str) and name:
+            try:
+                return absolute(encodable(name), Path())
+            except FileNotFoundError as error:
+                raise ValueError(str(error)) from None
+    cure = "; give it as text, as os.fsdecode does" if isinstance(value, bytes) else ""
+    raise ValueError(f"expected the path of a file or folder, found {shown(value)}{cure}")
+
+
+def _optional_path(value: object) -> Path | None:
+    return None if value is None else _path(value)
+
+
+def _sources(value: object) -> tuple[Path | lmdb.Environment, ...]:
+    many = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    sources = tuple(value) if isinstance(value, Sequence) and many else (value,)
+    if not sources:
+        raise ValueError("expected at least one database, found an empty list")
+    return tuple(item if isinstance(item, lmdb.Environment) else _path(item) for item in sources)
+
+
+_MOST_THREADS = 1024  # to start them takes seconds, in which Ctrl-C waits for each
+
+
+def _threads(value: object) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_THREADS:
+        return value
+    raise ValueError(
+        f"expected auto, or a number of threads from 1 to {_MOST_THREADS}; found {shown(value)}"
+    )
+
+
+def _device(value: object) -> Any:
+    if isinstance(value, str):
+        if value in _DEVICES or re.fullmatch(r"cuda:\d+", value):
+            return value
+    elif hasattr(value, "alloc_host") and hasattr(value, "make_stream"):
+        return value
+    kind, _, number = value.lower().partition(":") if isinstance(value, str) else ("", "", "")
+    if kind in {"gpu", "nvidia", "cuda"}:  # by its spelling alone, gpu is nearest to cpu
+        meant = f"cuda:{number}" if number.isdecimal() else "cuda"
+        choices = ", ".join((*_DEVICES, "cuda:N"))
+        raise ValueError(f"expected one of {choices}; found {shown(value)}; did you mean {meant}?")
+    raise ValueError(expected_one_of(value, (*_DEVICES, "cuda:N")))
+
+
+def _scale(value: object) -> float | tuple[float, ...]:
+    values = value if isinstance(value, tuple) else (value,)
+    numbers = tuple(_single(number) for item in values if (number := _finite(item)) is not None)
+    if not values or len(numbers) < len(values):
+        raise ValueError(f"expected a number, or a list of one a channel; found {shown(value)}")
+    return numbers if isinstance(value, tuple) else numbers[0]
+
+
+def _one_or_several(value: object) -> object:
+    """Return a number as a list of one."""
+    if isinstance(value, tuple) or _finite(value) is None:
+        return value
+    return (value,)
+
+
+def _single(number: float) -> float:
+    """Refuse a number that is infinite in float32, in which pixels are calculated."""
+    if abs(number) > _LARGEST_FLOAT32:
+        raise ValueError(
+            f"expected at most {_LARGEST_FLOAT32:.8g}, the largest float32, in size; "
+            f"found {shown(number)}"
+        )
+    return number
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return None
+
+
+_PATH_SCHEMA: dict[str, Any] = {"type": "string", "minLength": 1}
+
+Sources = Annotated[
+    tuple[Path | lmdb.Environment, ...],
+    PlainValidator(_sources),
+    WithJsonSchema(
+        {"anyOf": [_PATH_SCHEMA, {"type": "array", "items": _PATH_SCHEMA, "minItems": 1}]}
+    ),
+]
+OptionalPath = Annotated[
+    Path | None,
+    PlainValidator(_optional_path),
+    WithJsonSchema({"anyOf": [_PATH_SCHEMA, {"type": "null"}]}),
+]
+Threads = Annotated[
+    int | Literal["auto"],
+    PlainValidator(_threads),
+    WithJsonSchema(
+        {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": _MOST_THREADS}]}
+    ),
+]
+Device = Annotated[
+    Any,
+    PlainValidator(_device),
+    WithJsonSchema(
+        {"anyOf": [{"enum": list(_DEVICES)}, {"type": "string", "pattern": r"^cuda:\d+$"}]}
+    ),
+]
+MeanValue = Annotated[
+    tuple[Annotated[float, AfterValidator(_single)], ...],
+    BeforeValidator(_one_or_several),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}),
+]
+Scale = Annotated[
+    float | tuple[float, ...],
+    PlainValidator(_scale),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1},
+            ]
+        }
+    ),
+]

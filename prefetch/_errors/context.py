@@ -1,0 +1,69 @@
+"""Where something went wrong, for errors that do not say so themselves.
+
+What this package raises on purpose names its database. Python's MemoryError says nothing, and what
+a device or a library raises knows nothing of databases and batches.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from memory import SyncedMemoryError
+from prefetch._errors.classes import OutOfMemoryError, PrefetchError, SourceError
+from prefetch._errors.os_limits import told_limit
+from prefetch._errors.text import shown_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prefetch._plan.order import PlannedBatch
+
+
+def located(
+    error: BaseException, *, database: str, stage: str, planned: PlannedBatch | None = None
+) -> BaseException:
+    """Return an error that says where it happened.
+
+    Args:
+        error: What happened.
+        database: Absolute path of the database at work.
+        stage: The step; see `OutOfMemoryError`.
+        planned: The batch it was for; None for none.
+
+    Returns:
+        A bare MemoryError in words, by `OutOfMemoryError`; a `SourceError` where the process may
+        open no more files; else the error itself, with a note unless it is one of this package's.
+    """
+    if isinstance(error, PrefetchError):
+        return error
+    epoch, batch = (None, None) if planned is None else (planned.epoch, planned.number)
+    try:
+        if isinstance(error, MemoryError) and not isinstance(error, SyncedMemoryError):
+            told = OutOfMemoryError(
+                str(error), database=database, stage=stage, epoch=epoch, batch=batch
+            )
+            told.__cause__ = error
+            return told
+        limit = told_limit(error)
+        if limit is not None:
+            refused = SourceError(database, f"stage {stage}: {limit}")
+            refused.__cause__ = error
+            return refused
+        in_batch = "" if batch is None else f"epoch {epoch}, batch {batch}, "
+        error.add_note(f"{shown_path(database)}: {in_batch}stage {stage}")
+    except MemoryError:  # not even for that; the error as it is says more than this one
+        pass
+    return error
+
+
+@contextmanager
+def locating(database: str, stage: str) -> Iterator[None]:
+    """Have a block that meets a limit of the process say where it happened; see `located`."""
+    try:
+        yield
+    except (MemoryError, OSError, ImportError) as error:
+        if not isinstance(error, MemoryError) and told_limit(error) is None:
+            raise
+        # In no variable here: its traceback would keep itself alive.
+        raise located(error, database=database, stage=stage)  # noqa: B904 - it has its cause

@@ -1,0 +1,1 @@
+"""The public feed, opening it, its saved state."""

@@ -1,0 +1,372 @@
+"""The public feed and its two iterators: thin shells around a prefetcher.
+
+The threads hold the prefetcher and never the feed, so that a feed nobody holds is collected; the
+iterators hold the feed, so that ``for batch in prefetch.open(...)`` keeps it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from prefetch._errors.classes import (
+    FeedClosedError,
+    PrefetchWarning,
+    StaleIteratorError,
+    StateError,
+)
+from prefetch._errors.text import counted
+from prefetch._feed.into import Into
+from prefetch._feed.serving import AsyncServing
+from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken
+from prefetch._process.nested import is_nested, mark_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from memory import Device, Stream
+    from prefetch._config.load import FeedConfig
+    from prefetch._pipeline.prefetcher import Prefetcher
+    from prefetch._pipeline.stats import FeedStats
+    from prefetch._ring.batch import Batch
+
+mark_entry(__file__)
+
+
+class Feed:
+    """Batches of a database, prepared by background threads ahead of the loop.
+
+    Made by `prefetch.open` and `prefetch.open_prototxt`. Each ``for`` over it serves one epoch and
+    the next ``for`` the next one; reading ahead does not stop in between. With
+    ``last_batch: wrap`` it is one endless stream, and a new ``for`` goes on with the next batch.
+    It serves one iterator at a time: a newer one ends an older one. The threads start with the
+    first batch that is asked for. Safe to use, and to close, from any thread of the process that
+    opened it; a signal handler may save its state and close it, whatever it interrupts. What a
+    handler raises comes out of next() and leaves the feed open: the next next() serves the batch.
+
+    Args:
+        config: The resolved configuration.
+        start: Makes what does the work, at the start or where a saved state goes on.
+
+    Attributes:
+        config: The resolved configuration.
+
+    Example:
+        >>> import prefetch, prefetch.testing
+        >>> with prefetch.testing.example_database() as path:
+        ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+        ...         print(len(feed), [len(batch) for batch in feed])
+        2 [6, 4]
+    """
+
+    def __init__(
+        self, config: FeedConfig, start: Callable[[Mapping[str, Any] | None], Prefetcher]
+    ) -> None:
+        self.config = config
+        self._start = start
+        self._stream: object = None
+        self._warned_empty = False
+        self._prefetcher = start(None)
+        self._prefetcher.attach(self)
+
+    def __iter__(self) -> FeedIterator:
+        """Return an iterator over an epoch; nothing happens until its first next()."""
+        return FeedIterator(self)
+
+    def __aiter__(self) -> AsyncFeedIterator:
+        """Return an asynchronous iterator over an epoch; it never blocks the event loop."""
+        return AsyncFeedIterator(self)
+
+    def __bool__(self) -> bool:
+        """Return True: a feed is there, whatever its length is."""
+        return True
+
+    def __len__(self) -> int:
+        """Return the number of batches in a whole epoch.
+
+        Raises:
+            TypeError: With ``last_batch: wrap``, which has no epochs.
+        """
+        return self._prefetcher.assembly.order.batches_per_epoch
+
+    @property
+    def num_records(self) -> int:
+        """Records in the source, after ``subset``."""
+        return self._prefetcher.assembly.order.num_records
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the batch served last; after an epoch's end, that of the next; from 0."""
+        return self._prefetcher.epoch
+
+    @property
+    def device(self) -> Device:
+        """Where the batches are pushed."""
+        return self._prefetcher.assembly.device
+
+    def to_stream(self, stream: object) -> None:
+        """Hand over the batches on a stream of yours, from the next batch on.
+
+        That stream is made to wait for a batch's copies to the device, without the host waiting,
+        and the batch's memory is not filled again before the work that the stream has been given
+        until the batch is let go. Unless this is called, it is the stream that is current on the
+        thread that calls next(): CuPy's, or that of ``feed.device.use_stream``. PyTorch's current
+        stream is not one that CUDA or CuPy knows of, hence
+        ``feed.to_stream(torch.cuda.current_stream())``.
+
+        Args:
+            stream: One of ``feed.device``'s; on a GPU also a ``torch.cuda.Stream``, anything with
+                ``__cuda_stream__``, or CUDA's handle as an integer, whose owner has to keep the
+                stream for as long as the feed uses it. None: the current stream again.
+
+        Raises:
+            NoDeviceMemoryError: The device has no memory of its own, and so no streams: ``cpu``.
+            DeviceMismatchError: It is another device's stream.
+            BufferMismatchError: It is no stream at all.
+        """
+        self._prefetcher.consumer_stream = _adopted(stream, self._prefetcher)
+        self._stream = stream
+
+    def into(self, data: object, label: object = None) -> Into:
+        """Serve the batches in arrays of yours, at the same addresses every time.
+
+        For CUDA graphs, and for ``torch.compile(mode="reduce-overhead")``. Each ``for`` over what
+        is returned serves an epoch, as one over the feed does: every batch is copied on your
+        stream, the current one or that of `to_stream`, behind the work that it was given before.
+        The batch is let go at once. The host does not wait: on a device with memory of its own the
+        bytes are there for later work on that stream, and for others when it has come that far.
+
+        Args:
+            data: A writable, C-contiguous array of the batches' dtype and shape (batch_size, C, H,
+                W), or (batch_size, H, W, C). On a GPU anything in its memory that offers
+                ``__cuda_array_interface__`` or DLPack, such as a tensor of PyTorch's that needs no
+                gradient; on every device an array of NumPy's, or a tensor on the host.
+            label: Likewise, of shape (batch_size,); None to leave the labels out.
+
+        Returns:
+            What serves a `Filled` for every batch, and is to be iterated once an epoch. A last
+            batch that is smaller is in the first ``n`` rows, and leaves the others as they were.
+
+        Raises:
+            BufferMismatchError: An array is of another kind; next() raises it for another dtype or
+                shape, names both, and serves the batch again when it is asked again.
+            DeviceMismatchError: An array is on another GPU.
+
+        Example:
+            >>> import numpy, prefetch, prefetch.testing
+            >>> images = numpy.empty((6, 3, 8, 8), numpy.float32)
+            >>> with prefetch.testing.example_database() as path:
+            ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+            ...         for filled in feed.into(images):
+            ...             print(filled.number, filled.n, images[: filled.n].shape)
+            0 6 (6, 3, 8, 8)
+            1 4 (4, 3, 8, 8)
+        """
+        return Into(self, data, label)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the feed is closed: by `close`, or by an error."""
+        return self._prefetcher.closed
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer is, as a mapping that JSON and torch can save.
+
+        It says what has been *taken* from the feed, not what was read ahead. A feed that loads it
+        goes on with exactly the remaining samples, crops and mirrors included, also in another
+        process and with other threads, prefetch, device, batch_size and (except under ``rng:
+        caffe``) world_size. Works on a closed feed too. Waits for nothing, so that a signal handler
+        may call it: within next() it says the place before the batch that is on its way.
+        """
+        prefetcher = self._prefetcher
+        return prefetcher.assembly.identity.state(prefetcher.position())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a feed was when ``state`` was made.
+
+        The first ``for`` serves the rest of the epoch. What was read ahead is dropped, and an
+        earlier iterator ends.
+
+        Args:
+            state: What `state_dict` returned, perhaps by way of JSON.
+
+        Raises:
+            StateError: It belongs to other records or another configuration; names each difference.
+            FeedClosedError: The feed is closed.
+            DeviceMismatchError: `to_stream` was given a stream of the feed's own device, which is
+                opened anew: give it None before, and a stream of the new device afterwards.
+        """
+        if self.closed:
+            raise self._prefetcher.closed_error("open another one and load the state there")
+        if state is None:
+            raise StateError(("expected what state_dict() returned, found None",))
+        prefetcher = self._start(state)
+        try:
+            prefetcher.consumer_stream = _adopted(self._stream, prefetcher)
+            prefetcher.attach(self, self._prefetcher)
+            self._prefetcher = prefetcher
+        except BaseException:
+            if self._prefetcher is not prefetcher:
+                prefetcher.forgo()
+            raise
+        prefetcher.end_predecessor()
+
+    def _told_rightly(
+        self, error: BaseException, prefetcher: Prefetcher, taken: Taken
+    ) -> BaseException:
+        """See to an exception out of next(), and return what its caller is told.
+
+        Of what a batch has come to, the feed is closed; not of anything else, such as what a signal
+        handler raises: then the next call serves the batch.
+        """
+        prefetcher.lose(taken)
+        if error is taken.fate:
+            prefetcher.request_stop(f" since next() raised {type(error).__name__}")
+        if not isinstance(error, FeedClosedError) or self._prefetcher is prefetcher:
+            return error
+        # Its readers were stopped, but the feed goes on.
+        return StaleIteratorError(
+            "load_state_dict() has moved this feed to another place while the iterator waited; "
+            "a new for-loop goes on from there"
+        )
+
+    def stats(self) -> FeedStats:
+        """Return a snapshot of what the feed has counted; works on a closed feed too.
+
+        Waits for nothing, so that a signal handler may call it.
+        """
+        return self._prefetcher.stats()
+
+    def close(self) -> None:
+        """Stop and join the threads and close the database; idempotent, from any thread.
+
+        Waits for the records that are being decoded, one a thread, and for parts of batches of raw
+        ones; interrupts every other wait, here and in next(). Batches that the consumer holds stay
+        valid. What has failed behind the last batch taken, such as the device as it came back, no
+        next() can raise: it is logged.
+
+        In a signal handler or a finalizer that interrupts another call of the feed on the same
+        thread it only tells the threads to stop: that call joins them, or the end of the process.
+        """
+        self._prefetcher.close(wait=not is_nested())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._prefetcher.close(wait=not is_nested())
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled: threads and an open database cannot be.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a feed has threads and an open database, which cannot be copied or pickled; open "
+            "another one from feed.config, in the other process if it is for one"
+        )
+
+    def __repr__(self) -> str:
+        stats = self.stats()
+        state = "closed" if self.closed else f"epoch={self.epoch}"
+        return (
+            f"<Feed {state} records={self.num_records} batches={stats.batches} "
+            f"ready={stats.slots_ready}/{stats.slots} threads={stats.threads} "
+            f"device={stats.device}>"
+        )
+
+    def _note_end(self) -> None:
+        """Warn, once, after an epoch that had nothing in it."""
+        order = self._prefetcher.assembly.order
+        if self._warned_empty or order.last_batch == "wrap" or order.batches_per_epoch:
+            return
+        self._warned_empty = True
+        cure = "lower batch_size, or use last_batch: partial"
+        if order.samples_per_epoch == 0:
+            cure = "use shard.policy: pad, or fewer ranks"
+        warnings.warn(
+            f"an epoch has no batch at all: {counted(order.num_records, 'record')}, batch_size "
+            f"{order.batch_size}, world_size {order.world_size}, last_batch {order.last_batch}, "
+            f"shard.policy {order.policy}; {cure}",
+            PrefetchWarning,
+            stacklevel=3,
+        )
+
+    def __del__(self) -> None:
+        prefetcher = getattr(self, "_prefetcher", None)
+        if prefetcher is None:
+            return
+        was_closed = prefetcher.closed
+        prefetcher.abandon(wait=not is_nested())
+        if not was_closed:
+            warnings.warn(
+                "a feed was collected while it was open; close() it, or use it in a with statement",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+
+def _adopted(stream: object, prefetcher: Prefetcher) -> Stream | None:
+    """Return a consumer's stream as one of the prefetcher's device; None stays None."""
+    return None if stream is None else prefetcher.assembly.device.stream_from(stream)
+
+
+class FeedIterator:
+    """Serves one epoch of a feed, or its endless stream; made by ``iter(feed)``."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._claim = Claim()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        """Return the next batch; blocks until it is ready.
+
+        Raises:
+            StopIteration: The epoch is over.
+            StaleIteratorError: A newer iterator of the feed has started.
+            EpochsExhaustedError: Every configured epoch has been served.
+            BatchesHeldError: The consumer holds as many batches as it may; try again after letting
+                one go.
+            FeedBusyError: A signal handler or a finalizer calls it in the middle of another call.
+            FeedClosedError: The feed is closed.
+            PrefetchError: What went wrong in this batch; the feed is closed then.
+        """
+        prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
+        try:
+            batch = prefetcher.take(self._claim, taken)
+            # On one line, without a call: what interrupts it, comes before the batch is served, or
+            # when the loop has it.
+            taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300
+        except EndOfEpoch:
+            self._feed._note_end()  # noqa: SLF001
+            raise StopIteration from None
+        except BaseException as error:
+            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
+            if prefetcher.closed:
+                prefetcher.close(wait=not is_nested())
+            if told is error:
+                raise
+            raise told from None
+
+
+class AsyncFeedIterator(AsyncServing["Batch"]):
+    """Serves one epoch of a feed without blocking the event loop; made by ``aiter(feed)``.
+
+    Several tasks of an event loop may wait at it: they get the batches in the order they asked.
+    Raises as `FeedIterator` does; a wait that is cancelled takes no batch.
+    """
+
+    def _served(self, batch: Batch, stream: Stream | None) -> Batch:  # noqa: ARG002
+        return batch

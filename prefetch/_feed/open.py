@@ -1,0 +1,115 @@
+"""Open a feed: from options, from a network file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from prefetch._feed.build import _assemble, _naming_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from prefetch._config.load import FeedConfig
+    from prefetch._feed.feed import Feed
+
+
+def open(  # noqa: A001 - reads as prefetch.open
+    config: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig | None = None,
+    **overrides: Any,
+) -> Feed:
+    """Open a feed from a configuration.
+
+    The database is opened and its first record looked at, from which follows what the ring will
+    take: the log says it, and `Feed.stats`. Threads start with the first batch.
+
+    Args:
+        config: Path of a YAML file (paths in it are relative to that file), a mapping with the
+            same options (relative to the working directory), or a `FeedConfig`. ``~`` stands for
+            the user's home in all of them. None is refused, with an example.
+        **overrides: Options that replace the configuration's; mappings merge key by key. ``device``
+            may be an open `memory.Device`, ``source`` an open ``lmdb.Environment``.
+
+    Returns:
+        The feed; close it, or use it in a ``with`` statement.
+
+    Raises:
+        ConfigError: The configuration has faults; all of them are listed.
+        SourceError: There is no usable database at the source.
+        DeviceUnavailableError: The device is not there.
+        RingTooLargeError: The process or the device has no memory for the ring.
+        OutOfMemoryError: The process has no memory left for the opening itself.
+
+    Example:
+        >>> import prefetch, prefetch.testing
+        >>> with prefetch.testing.example_database() as path:
+        ...     with prefetch.open({"source": path, "transform": {"crop_size": 6}}) as feed:
+        ...         print(next(iter(feed)).data.shape)
+        (10, 3, 6, 6)
+    """
+    with _naming_limits(config):
+        from prefetch._config.load import load_config, origin_name  # noqa: PLC0415 - pydantic is slow
+
+        loaded = load_config(config, **overrides)
+    return _assemble(loaded, origin_name(config))
+
+
+def open_prototxt(
+    path: str | os.PathLike[str],
+    *,
+    phase: str = "TRAIN",
+    layer: str | None = None,
+    stages: Sequence[str] = (),
+    root: str | os.PathLike[str] = ".",
+    seed: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    prefetch: int | None = None,
+    threads: int | str = "auto",
+    device: Any = "auto",
+) -> Feed:
+    """Open a feed that serves what Caffe's Data layer of a network file would, bit for bit.
+
+    One endless stream of full batches that wrap at the end of the database, Caffe's random
+    numbers and its shards, float32 labels.
+
+    Args:
+        path: A network's prototxt, in the present format or with V1 ``layers``.
+        phase: ``TRAIN`` or ``TEST``.
+        layer: Name of the layer, or of one of its tops; needed where the phase has several.
+        stages: Stages of the network's state, for layers that only some stages include.
+        root: Folder that relative paths in the file start from.
+        seed: What Caffe's generator is seeded with before it sets the network up; layers before
+            this one have drawn from it, as in Caffe. Caffe's solver takes its own seed plus the
+            rank. None: from the system.
+        rank: This process among the ranks.
+        world_size: How many ranks share the database.
+        prefetch: Batches kept ahead; None: the file's (4 where it says nothing).
+        threads: Reader threads, or ``auto``; the bytes do not depend on it.
+        device: Where the batches are pushed.
+
+    Returns:
+        The feed.
+
+    Raises:
+        ConfigError: The file cannot be parsed, or its layer has faults.
+        UnsupportedSourceError: The layer or its backend is of a kind that is not read here.
+        SourceError: There is no usable database at the source.
+    """
+    with _naming_limits(path):
+        from prefetch._prototxt.data_layer import read_data_layer  # noqa: PLC0415 - see open
+
+        found = read_data_layer(
+            path,
+            phase=phase,
+            layer=layer,
+            stages=stages,
+            root=root,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            prefetch=prefetch,
+            threads=threads,
+            device=device,
+        )
+    return _assemble(found.config, os.fspath(path))

@@ -1,0 +1,84 @@
+"""Asynchronous iteration over a feed, whatever it is that its batches are served as."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken
+from prefetch._process.nested import mark_entry
+
+if TYPE_CHECKING:
+    from memory import Stream
+    from prefetch._feed.feed import Feed
+    from prefetch._ring.batch import Batch
+
+mark_entry(__file__)
+
+_Served = TypeVar("_Served")
+
+
+class AsyncServing(ABC, Generic[_Served]):
+    """Serves one epoch of a feed: of each batch, what `_served` makes of it.
+
+    Several tasks of an event loop may wait at it: they get theirs in the order they asked.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._claim = Claim()
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._holder: Taken | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> _Served:
+        """Return what the next batch is served as; raises as `FeedIterator` does.
+
+        A wait that is cancelled takes no batch.
+
+        Raises:
+            StopAsyncIteration: The epoch is over.
+        """
+        prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
+        turn = self._turn()
+        try:
+            async with turn:
+                self._holder = taken
+                batch = await prefetcher.take_async(self._claim, taken)
+            served = self._served(batch, prefetcher.consumer_stream)
+            taken.batch, taken.is_over = None, True; return served  # fmt: skip # noqa: E702, TRY300
+        except EndOfEpoch:
+            self._feed._note_end()  # noqa: SLF001
+            raise StopAsyncIteration from None
+        except BaseException as error:
+            if self._holder is taken and turn.locked():
+                turn.release()  # the exception came between the block's last step and its end
+            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
+            if prefetcher.closed and isinstance(error, Exception):  # a task that ends cannot wait
+                await prefetcher.join_async()
+            if told is error:
+                raise
+            raise told from None
+
+    @abstractmethod
+    def _served(self, batch: Batch, stream: Stream | None) -> _Served:
+        """Return what a batch is served as; may be asked again for the same one.
+
+        Args:
+            batch: The batch.
+            stream: The one it was handed over on; None for the thread's current one.
+        """
+
+    def _turn(self) -> asyncio.Lock:
+        """Return what lets one task after the other wait, in their order: asyncio's lock is fair.
+
+        A lock belongs to an event loop, and the iterator may be used on one after another.
+        """
+        loop = asyncio.get_running_loop()
+        turns = self._turns
+        if turns is None or turns[0] is not loop:
+            self._turns = turns = loop, asyncio.Lock()
+        return turns[1]

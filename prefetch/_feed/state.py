@@ -1,0 +1,206 @@
+"""A feed's saved state: where the consumer is, and over what.
+
+The state says what the consumer has *taken*, in terms that do not depend on how it is read: the
+epoch, and how many of its samples all ranks together have been served. What was read ahead, the
+number of threads, the depth of the ring, the batch size and the number of ranks do not matter, and
+may be others when it is loaded. What would change the samples must be the same, and is compared
+option by option, so that a refusal names the difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prefetch._errors.classes import StateError
+from prefetch._plan.mersenne import MAX_MERSENNE_SEED
+from prefetch._plan.philox import MAX_SEED
+from prefetch._plan.position import Position
+from prefetch._plan.saved_values import is_same, is_whole, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+
+    from prefetch._config.load import FeedConfig
+    from prefetch._source.source import RecordSource
+    from prefetch._transform.options import Transform
+
+FORMAT = 1
+
+_ENTRIES = frozenset(
+    {"format", "dataset", "config", "world_size", "epoch", "served", "seed", "rng"}
+)
+_MOST_NAMED = 20
+# Far more epochs or ranks than there will be, and few enough for every sum in 64 bits.
+_MOST = 2**53
+
+# What may be another at loading: how batches are made, and by whom, not which samples they hold.
+_FREE = {
+    "source",  # the fingerprint stands for it: databases may be moved
+    "threads",
+    "prefetch",
+    "device",
+    "batch_size",
+    "max_batches_held",
+    "quarantine",
+    "stall_warning_s",
+    "draws_before",  # the generator's own state stands for it
+    "shard.rank",
+    "shard.world_size",
+    "transform.where",
+    "transform.mean_file",  # its contents stand for it
+}
+
+
+# The defaults of options that states of format 1 need not name: they were saved before.
+_LATER_OPTIONS = {"transform.max_pixels_per_byte": 2048}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a state belongs to.
+
+    Attributes:
+        dataset: Fingerprint of the records.
+        options: Every option that decides about the samples, by dotted name.
+        world_size: Ranks; matters under ``rng: caffe`` only.
+    """
+
+    dataset: Mapping[str, Any]
+    options: Mapping[str, Any]
+    world_size: int
+
+    @classmethod
+    def of(cls, config: FeedConfig, source: RecordSource, transform: Transform) -> Identity:
+        """Return the identity of a feed; reads its first record."""
+        from prefetch._config.option_types import plain  # noqa: PLC0415 - pydantic is slow to import
+
+        # Not by model_dump(): pydantic turns Ctrl-C in one of its serializers into an error of its
+        # own, or into the next alternative of a union.
+        options = dict(_flat(plain(config)))
+        for name in _FREE:
+            options.pop(name, None)
+        mean = transform.mean_image
+        options["transform.mean_file"] = None if mean is None else _digest(mean)
+        return cls(_fingerprint(source), options, config.shard.world_size)
+
+    def state(self, position: Position) -> dict[str, Any]:
+        """Return the state that JSON can hold."""
+        return {
+            "format": FORMAT,
+            "dataset": dict(self.dataset),
+            "config": dict(self.options),
+            "world_size": self.world_size,
+            "epoch": position.epoch,
+            "served": position.served,
+            "seed": position.seed,
+            "rng": None if position.rng is None else dict(position.rng),
+        }
+
+    def position(self, state: Mapping[str, Any]) -> Position:
+        """Return where a state goes on.
+
+        Raises:
+            StateError: It is no state, or belongs to other records or another configuration; names
+                every difference.
+        """
+        differences = list(self._differences(state))
+        if differences:
+            raise StateError(tuple(differences))
+        return Position(state["epoch"], state["served"], state["seed"], state["rng"])
+
+    def _differences(self, state: object) -> Iterator[str]:
+        if not isinstance(state, dict) or not is_whole(state.get("format"), most=_MOST):
+            found = state.get("format") if isinstance(state, dict) else state
+            yield f"expected a state of format {FORMAT}, found {shown(found)}"
+            return
+        if state["format"] != FORMAT:
+            yield f"expected a state of format {FORMAT}, found {state['format']}"
+            return
+        if set(state) != _ENTRIES:
+            lacking = sorted(_ENTRIES - set(state))
+            more = sorted(shown(name) for name in set(state) - _ENTRIES)
+            rest = f" and {len(more) - _MOST_NAMED} more" if len(more) > _MOST_NAMED else ""
+            yield (
+                f"it was cut, or something was added: it lacks {lacking}, and has besides "
+                f"{more[:_MOST_NAMED]}{rest}"
+            )
+            return
+        bad = list(self._damaged(state))
+        if bad:
+            yield f"it is damaged: {', '.join(bad)}"
+            return
+        yield from _compare("dataset", state["dataset"], self.dataset)
+        # An option that came later had its default where a state does not name it.
+        yield from _compare("config", _LATER_OPTIONS | state["config"], self.options)
+        named = state["config"].get("seed")
+        if named is not None and is_same(named, self.options["seed"]) and state["seed"] != named:
+            yield f"seed is {state['seed']}, and config seed is {named}"
+        if state["served"] >= self.dataset["records"]:
+            yield f"served is {state['served']}, of {self.dataset['records']} records"
+        if self.options["rng"] == "caffe" and state["world_size"] != self.world_size:
+            yield (
+                f"world_size was {state['world_size']}, is {self.world_size}; under rng: caffe "
+                f"each rank has a stream of its own, and their number cannot change"
+            )
+
+    def _damaged(self, state: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the entries that no feed of this configuration can have saved."""
+        caffe = self.options["rng"] == "caffe"
+        most_seed = MAX_MERSENNE_SEED if caffe else MAX_SEED
+        epochs = self.options["epochs"]
+        for name, least, most in (
+            ("epoch", 0, _MOST if epochs is None else epochs),
+            ("served", 0, _MOST),
+            ("seed", 0, most_seed),
+            ("world_size", 1, _MOST),
+        ):
+            if not is_whole(state[name], least=least, most=most):
+                yield f"{name} is {shown(state[name])}, no integer from {least} to {most}"
+        for name in ("dataset", "config"):
+            if not isinstance(state[name], dict):
+                yield f"{name} is {shown(state[name])}"
+        if not isinstance(state["rng"], dict if caffe else type(None)):
+            yield f"rng is {shown(state['rng'])}"
+
+
+def _compare(what: str, saved: Mapping[Any, Any], present: Mapping[str, Any]) -> Iterator[str]:
+    for name, now in present.items():
+        if name not in saved:
+            yield f"{what} {name}: was not there, is {shown(now)}"
+        elif not is_same(saved[name], now):
+            yield f"{what} {name}: was {shown(saved[name])}, is {shown(now)}"
+    for name, was in saved.items():
+        if name not in present:
+            yield f"{what} {shown(name)}: was {shown(was)}, is unknown here"
+
+
+def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield options by dotted name, with values that JSON gives back as they are."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{group}{name}.")
+        else:
+            yield f"{group}{name}", list(value) if isinstance(value, tuple) else value
+
+
+def _digest(array: np.ndarray[Any, np.dtype[np.float32]]) -> str:
+    shape = " x ".join(map(str, array.shape))
+    return f"{shape}, sha256 {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
+
+
+def _fingerprint(source: RecordSource) -> dict[str, Any]:
+    """Return what tells databases apart without reading them: their size and first record."""
+    records = source.walker().take(0, 1)
+    try:
+        key, value = bytes(records.keys[0]), bytes(records.values[0])
+    finally:
+        records.release()
+    return {
+        "records": source.num_records,
+        "first_key": key.decode("utf-8", "backslashreplace"),
+        "first_sha256": hashlib.sha256(value).hexdigest()[:16],
+    }

@@ -1,0 +1,1 @@
+"""One part of a batch into rows: the contract, NumPy's way, C's, CUDA's."""

@@ -1,0 +1,58 @@
+# The C extension; prefetch._reference is its twin and its description.
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefetch._kernels.contract import IndexedPart, Outcome, Recipe
+
+def fill(
+    values: Sequence[memoryview],
+    words: NDArray[np.uint32],
+    data: NDArray[Any],
+    labels: NDArray[Any] | None,
+    recipe: Recipe,
+    /,
+) -> list[Outcome]: ...
+def fill_records(
+    memory: memoryview,
+    page_bytes: int,
+    leaves: NDArray[np.unsignedinteger],
+    firsts: NDArray[np.unsignedinteger],
+    recipe: Recipe,
+    parts: Sequence[IndexedPart],
+    /,
+) -> list[tuple[int, list[Outcome], bytes]]: ...
+def raw_shape(
+    memory: memoryview,
+    page_bytes: int,
+    leaves: NDArray[np.unsignedinteger],
+    firsts: NDArray[np.unsignedinteger],
+    record: int,
+    is_uint8: bool,
+    /,
+) -> tuple[int, int, int] | None: ...
+def philox_words(
+    key0: int, key1: int, records: NDArray[np.int64], words: NDArray[np.uint32], /
+) -> None: ...
+def locate(
+    memory: memoryview,
+    page_bytes: int,
+    pages: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    spans: NDArray[np.int64],
+    /,
+) -> int: ...
+def fill_image(
+    image: NDArray[np.uint8],
+    words: NDArray[np.uint32],
+    row: NDArray[Any],
+    recipe: Recipe,
+    /,
+) -> tuple[int, tuple[int, ...]] | None: ...
+def find_bytes(
+    values: Sequence[memoryview], shape: tuple[int, int, int], /
+) -> list[memoryview | None]: ...
+def add_up(images: Sequence[Any], first: int, sums: NDArray[Any], /) -> None: ...

@@ -1,0 +1,172 @@
+#include "py_arguments.h"
+
+struct element_type element_type(const Py_buffer *view)
+{
+    const char *format = view->format == NULL ? "B" : view->format;
+    struct element_type type = {'?', view->itemsize};
+    if (strchr("@=^", *format) != NULL && *format != '\0') /* the machine's byte order */
+        format++;
+    if (*format == '\0' || format[1] != '\0')
+        return type;
+    if (strchr("bhilq", *format) != NULL)
+        type.kind = 'i';
+    else if (strchr("BHILQ", *format) != NULL)
+        type.kind = 'u';
+    else if (strchr("efd", *format) != NULL)
+        type.kind = 'f';
+    return type;
+}
+
+bool has_type(const Py_buffer *view, char kind, Py_ssize_t size)
+{
+    const struct element_type type = element_type(view);
+    return type.kind == kind && type.size == size;
+}
+
+bool take(PyObject *array, Py_buffer *view, int flags, int num_axes, const char *name)
+{
+    if (PyObject_GetBuffer(array, view, flags | PyBUF_FORMAT) < 0) {
+        view->obj = NULL;
+        return false;
+    }
+    if (view->ndim == num_axes)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s has %d axes, and %d are expected", name, view->ndim,
+                 num_axes);
+    PyBuffer_Release(view);
+    return false;
+}
+
+void give_back(Py_buffer *view)
+{
+    if (view->obj != NULL)
+        PyBuffer_Release(view);
+}
+
+void give_back_recipe(struct held_recipe *held)
+{
+    give_back(&held->mean_values);
+    give_back(&held->scales);
+    give_back(&held->mean_image);
+}
+
+static bool take_flag(PyObject *tuple, Py_ssize_t index, bool *flag)
+{
+    PyObject *item = PyTuple_GetItem(tuple, index);
+    const int truth = item == NULL ? -1 : PyObject_IsTrue(item);
+    *flag = truth > 0;
+    return truth >= 0;
+}
+
+static bool take_floats(PyObject *tuple, Py_ssize_t index, Py_buffer *view, int num_axes,
+                        const char *name)
+{
+    PyObject *item = PyTuple_GetItem(tuple, index);
+    if (item == NULL || !take(item, view, PyBUF_C_CONTIGUOUS, num_axes, name))
+        return false;
+    if (has_type(view, 'f', 4))
+        return true;
+    PyErr_Format(PyExc_TypeError, "%s must be float32", name);
+    return false;
+}
+
+static bool take_arrays(PyObject *tuple, struct held_recipe *held)
+{
+    struct recipe *recipe = &held->recipe;
+    PyObject *mean_image = PyTuple_GetItem(tuple, 8);
+    if (mean_image == NULL || !take_floats(tuple, 6, &held->mean_values, 1, "mean_value") ||
+        !take_floats(tuple, 7, &held->scales, 1, "scale"))
+        return false;
+    recipe->mean_values = held->mean_values.buf;
+    recipe->num_mean_values = held->mean_values.shape[0];
+    recipe->scales = held->scales.buf;
+    recipe->num_scales = held->scales.shape[0];
+    for (int64_t i = 0; i < recipe->num_scales; i++) {
+        float scale;
+        memcpy(&scale, recipe->scales + 4 * i, sizeof scale);
+        if (scale != 1.0f)
+            recipe->multiplies = true;
+    }
+    if (mean_image == Py_None)
+        return true;
+    if (!take_floats(tuple, 8, &held->mean_image, 3, "mean_image"))
+        return false;
+    const Py_ssize_t *shape = held->mean_image.shape;
+    recipe->mean_shape = (struct shape){shape[0], shape[1], shape[2]};
+    recipe->mean_image = held->mean_image.buf;
+    return true;
+}
+
+bool take_recipe(PyObject *tuple, enum element element, struct held_recipe *held)
+{
+    struct recipe *recipe = &held->recipe;
+    memset(held, 0, sizeof *held);
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 9) {
+        PyErr_SetString(PyExc_TypeError, "recipe must be a Recipe, a tuple of 9");
+        return false;
+    }
+    recipe->crop_size = PyLong_AsLongLong(PyTuple_GetItem(tuple, 0));
+    if (PyErr_Occurred())
+        return false;
+    if (recipe->crop_size < 0 || recipe->crop_size > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "crop_size must be from 0 to 2147483647");
+        return false;
+    }
+    if (!take_flag(tuple, 1, &recipe->random_crop) || !take_flag(tuple, 2, &recipe->mirror) ||
+        !take_flag(tuple, 3, &recipe->modulo) || !take_flag(tuple, 4, &recipe->swap_channels) ||
+        !take_flag(tuple, 5, &recipe->channels_last) || !take_arrays(tuple, held)) {
+        give_back_recipe(held);
+        return false;
+    }
+    const bool computes = recipe->num_mean_values > 0 || recipe->mean_image != NULL;
+    const char *contradiction = NULL;
+    if (element == UINT8 && (computes || recipe->multiplies))
+        contradiction = "rows of uint8 can have neither a mean nor a scale";
+    else if (recipe->num_mean_values > 0 && recipe->mean_image != NULL)
+        contradiction = "a recipe has mean_value or mean_image, not both";
+    if (contradiction == NULL)
+        return true;
+    PyErr_SetString(PyExc_ValueError, contradiction);
+    give_back_recipe(held);
+    return false;
+}
+
+bool describe_rows(const Py_buffer *view, enum element *element)
+{
+    if (has_type(view, 'f', 4))
+        *element = FLOAT32;
+    else if (has_type(view, 'f', 2))
+        *element = FLOAT16;
+    else if (has_type(view, 'u', 2))
+        *element = BFLOAT16; /* by its bits: buffers have no name for it */
+    else if (has_type(view, 'u', 1))
+        *element = UINT8;
+    else {
+        PyErr_SetString(PyExc_TypeError,
+                        "rows must be float32, float16, uint16 (bfloat16 by its bits) or uint8");
+        return false;
+    }
+    return true;
+}
+
+bool find_row_shape(const Py_ssize_t *sample, const struct recipe *recipe,
+                           struct shape *shape)
+{
+    if (recipe->channels_last)
+        *shape = (struct shape){sample[2], sample[0], sample[1]};
+    else
+        *shape = (struct shape){sample[0], sample[1], sample[2]};
+    if (recipe->crop_size == 0 ||
+        (shape->height == recipe->crop_size && shape->width == recipe->crop_size))
+        return true;
+    PyErr_SetString(PyExc_ValueError, "rows must be as high and wide as the crop");
+    return false;
+}
+
+bool check_words(const Py_buffer *view, int axis)
+{
+    if (has_type(view, 'u', 4) && view->shape[axis] == 3)
+        return true;
+    PyErr_SetString(PyExc_TypeError, "words must be uint32, three a record");
+    return false;
+}

@@ -1,0 +1,378 @@
+/* The functions for Python that fill rows. What they do is in prefetch/_reference.py; here buffers are
+ * held while the GIL is given away. */
+#include "py_fill.h"
+
+#include <stdlib.h>
+
+#include "py_spans.h"
+
+static bool describe_labels(const Py_buffer *view, struct part *part)
+{
+    const struct element_type type = element_type(view);
+    part->labels = view->buf;
+    part->label_step = view->strides[0];
+    part->label_size = (size_t)type.size;
+    part->label_kind = type.kind == 'f' ? FLOAT_LABELS : INTEGER_LABELS;
+    if (type.kind != '?')
+        return true;
+    PyErr_SetString(PyExc_TypeError, "labels must be of an integer type or a float of 2, 4 or 8 "
+                                     "bytes, in the machine's byte order");
+    return false;
+}
+
+static PyObject *numbers_as_tuple(const struct fault *fault)
+{
+    PyObject *numbers = PyTuple_New(fault->num_numbers);
+    for (int i = 0; numbers != NULL && i < fault->num_numbers; i++) {
+        PyObject *number = PyLong_FromLongLong(fault->numbers[i]);
+        if (number == NULL || PyTuple_SetItem(numbers, i, number) < 0)
+            Py_CLEAR(numbers);
+    }
+    return numbers;
+}
+
+static PyObject *outcomes_as_list(const struct outcome *outcomes, Py_ssize_t num)
+{
+    PyObject *list = PyList_New(num);
+    for (Py_ssize_t i = 0; list != NULL && i < num; i++) {
+        const struct fault *fault = &outcomes[i].fault;
+        PyObject *item = Py_BuildValue("(nlN)", (Py_ssize_t)outcomes[i].position,
+                                       (long)fault->reason, numbers_as_tuple(fault));
+        if (item == NULL || PyList_SetItem(list, i, item) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* The buffers of a part, and what the kernel needs to know of them. */
+struct held_part {
+    struct part part;
+    Py_buffer words, data, labels;
+    Py_buffer *values; /* num_values of them are held */
+    Py_ssize_t num_values;
+    struct record *records;
+    struct outcome *outcomes;
+};
+
+static void give_back_part(struct held_part *held)
+{
+    for (Py_ssize_t i = 0; i < held->num_values; i++)
+        PyBuffer_Release(&held->values[i]);
+    PyMem_Free(held->values);
+    PyMem_Free(held->records);
+    PyMem_Free(held->outcomes);
+    give_back(&held->words);
+    give_back(&held->data);
+    give_back(&held->labels);
+}
+
+static bool take_values(PyObject *list, Py_ssize_t num, struct held_part *held)
+{
+    held->values = PyMem_Malloc((size_t)num * sizeof *held->values);
+    held->records = PyMem_Malloc((size_t)num * sizeof *held->records);
+    if (held->values == NULL || held->records == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < num; i++) {
+        Py_buffer *view = &held->values[i];
+        PyObject *value = PyList_GetItem(list, i);
+        if (value == NULL || PyObject_GetBuffer(value, view, PyBUF_SIMPLE) < 0)
+            return false;
+        held->num_values++;
+        held->records[i] = (struct record){view->buf, (size_t)view->len};
+    }
+    held->part.records = held->records;
+    held->part.num_records = (size_t)num;
+    return true;
+}
+
+/* Take all of a part but its records. */
+static bool take_part(Py_ssize_t num, PyObject *words, PyObject *data, PyObject *labels,
+                      struct held_part *held)
+{
+    struct part *part = &held->part;
+    if (!take(data, &held->data, PyBUF_CONTIG, 4, "data") ||
+        !describe_rows(&held->data, &part->element) ||
+        !take(words, &held->words, PyBUF_STRIDED_RO, 2, "words") || !check_words(&held->words, 1))
+        return false;
+    if (labels != Py_None && (!take(labels, &held->labels, PyBUF_STRIDED, 1, "labels") ||
+                              !describe_labels(&held->labels, part)))
+        return false;
+    const Py_ssize_t *shape = held->data.shape;
+    if (shape[0] != num || held->words.shape[0] != num ||
+        (labels != Py_None && held->labels.shape[0] != num)) {
+        PyErr_SetString(PyExc_ValueError, "values, words, data and labels differ in length");
+        return false;
+    }
+    part->rows = held->data.buf;
+    part->row_size = (size_t)(shape[1] * shape[2] * shape[3] * held->data.itemsize);
+    part->words = held->words.buf;
+    part->word_steps[0] = held->words.strides[0];
+    part->word_steps[1] = held->words.strides[1];
+    held->outcomes = PyMem_Malloc((size_t)num * sizeof *held->outcomes);
+    if (held->outcomes == NULL)
+        PyErr_NoMemory();
+    return held->outcomes != NULL;
+}
+
+static PyObject *fill_held_part(struct held_part *held, PyObject *recipe)
+{
+    struct held_recipe held_recipe;
+    ptrdiff_t num_outcomes = 0;
+    if (!take_recipe(recipe, held->part.element, &held_recipe))
+        return NULL;
+    const bool fits =
+        find_row_shape(held->data.shape + 1, &held_recipe.recipe, &held->part.expected);
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        num_outcomes = fill_part(&held->part, &held_recipe.recipe, held->outcomes);
+        Py_END_ALLOW_THREADS
+    }
+    give_back_recipe(&held_recipe);
+    if (num_outcomes < 0)
+        return PyErr_NoMemory();
+    return fits ? outcomes_as_list(held->outcomes, num_outcomes) : NULL;
+}
+
+PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 5) {
+        PyErr_Format(PyExc_TypeError, "fill() takes 5 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    /* A list of our own: nobody can change it while the GIL is given away. */
+    PyObject *list = PySequence_List(arguments[0]);
+    if (list == NULL)
+        return NULL;
+    struct held_part held;
+    memset(&held, 0, sizeof held);
+    PyObject *outcomes = NULL;
+    const Py_ssize_t num = PyList_Size(list);
+    if (num >= 0 && take_part(num, arguments[1], arguments[2], arguments[3], &held) &&
+        take_values(list, num, &held))
+        outcomes = fill_held_part(&held, arguments[4]);
+    give_back_part(&held);
+    Py_DECREF(list);
+    return outcomes;
+}
+
+/* A part that is filled from records found through the packed index. */
+struct indexed_part {
+    struct held_numbers numbers;
+    struct held_part held;
+    struct held_recipe recipe;
+    Py_ssize_t num_found;
+    ptrdiff_t num_outcomes; /* -1: out of memory */
+};
+
+static void give_back_indexed(struct indexed_part *part)
+{
+    give_back_recipe(&part->recipe);
+    give_back_part(&part->held);
+    give_back_numbers(&part->numbers);
+}
+
+/* Take (records, spans, words, data, labels); also where that fails, give_back_indexed() has to
+ * follow. */
+static bool take_indexed(PyObject *tuple, PyObject *recipe, struct indexed_part *part)
+{
+    PyObject *records, *spans, *words, *data, *labels;
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a part must be a tuple of 5");
+        return false;
+    }
+    if (!PyArg_ParseTuple(tuple, "OOOOO", &records, &spans, &words, &data, &labels) ||
+        !take_numbers(records, spans, &part->numbers) ||
+        !take_part(part->numbers.num, words, data, labels, &part->held) ||
+        !take_recipe(recipe, part->held.part.element, &part->recipe) ||
+        !find_row_shape(part->held.data.shape + 1, &part->recipe.recipe,
+                        &part->held.part.expected))
+        return false;
+    part->held.part.records = part->numbers.records;
+    part->held.part.num_records = (size_t)part->numbers.num;
+    return true;
+}
+
+/* Without the GIL. */
+static void fill_indexed(const struct held_index *index, struct indexed_part *part)
+{
+    part->num_found = find_held_records(index, &part->numbers);
+    if (part->num_found == part->numbers.num)
+        part->num_outcomes =
+            fill_part(&part->held.part, &part->recipe.recipe, part->held.outcomes);
+}
+
+static PyObject *result_of(const struct held_index *index, const struct indexed_part *part)
+{
+    if (part->num_found < part->numbers.num)
+        return Py_BuildValue("(n[]y)", part->num_found, "");
+    if (part->num_outcomes < 0)
+        return PyErr_NoMemory();
+    PyObject *outcomes = outcomes_as_list(part->held.outcomes, part->num_outcomes);
+    PyObject *keys = outcomes == NULL ? NULL : gather_keys(index, &part->numbers);
+    if (keys != NULL)
+        return Py_BuildValue("(nNN)", (Py_ssize_t)-1, outcomes, keys);
+    Py_XDECREF(outcomes);
+    return NULL;
+}
+
+/* Fill the parts that were taken, and return a list of what became of each. */
+static PyObject *fill_taken(const struct held_index *index, struct indexed_part *parts,
+                            Py_ssize_t num)
+{
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < num; i++)
+        fill_indexed(index, &parts[i]);
+    Py_END_ALLOW_THREADS
+    PyObject *results = PyList_New(num);
+    for (Py_ssize_t i = 0; results != NULL && i < num; i++) {
+        PyObject *result = result_of(index, &parts[i]);
+        if (result == NULL || PyList_SetItem(results, i, result) < 0)
+            Py_CLEAR(results);
+    }
+    return results;
+}
+
+PyObject *fill_records(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 6) {
+        PyErr_Format(PyExc_TypeError, "fill_records() takes 6 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    PyObject *tuples = PySequence_Tuple(arguments[5]); /* our own: nobody can change it */
+    if (tuples == NULL)
+        return NULL;
+    const Py_ssize_t num = PyTuple_Size(tuples);
+    struct indexed_part *parts = PyMem_Calloc((size_t)num, sizeof *parts);
+    struct held_index index;
+    memset(&index, 0, sizeof index);
+    PyObject *results = NULL;
+    if (parts == NULL)
+        PyErr_NoMemory();
+    else if (take_index(arguments, &index)) {
+        Py_ssize_t num_taken = 0;
+        while (num_taken < num &&
+               take_indexed(PyTuple_GetItem(tuples, num_taken), arguments[4], &parts[num_taken]))
+            num_taken++;
+        if (num_taken == num)
+            results = fill_taken(&index, parts, num);
+    }
+    for (Py_ssize_t i = 0; parts != NULL && i < num; i++)
+        give_back_indexed(&parts[i]);
+    give_back_index(&index);
+    PyMem_Free(parts);
+    Py_DECREF(tuples);
+    return results;
+}
+
+PyObject *raw_shape(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 6) {
+        PyErr_Format(PyExc_TypeError, "raw_shape() takes 6 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    struct record record;
+    struct held_index index;
+    memset(&index, 0, sizeof index);
+    PyObject *result = NULL;
+    const int64_t number = PyLong_AsLongLong(arguments[4]);
+    const int is_uint8 = PyObject_IsTrue(arguments[5]);
+    if (!PyErr_Occurred() && take_index(arguments, &index)) {
+        struct float_scratch scratch = {NULL, 0};
+        struct datum datum;
+        struct image image;
+        struct fault fault;
+        bool is_raw;
+        Py_BEGIN_ALLOW_THREADS
+        is_raw = find_held_record(&index, number, &record) &&
+                 parse_datum(record.bytes, record.size, &scratch, &datum, &fault) &&
+                 !datum.encoded &&
+                 find_pixels(&datum, is_uint8 ? UINT8 : FLOAT32, &image, &fault);
+        free(scratch.bytes);
+        Py_END_ALLOW_THREADS
+        result = is_raw ? Py_BuildValue("(LLL)", (long long)image.shape.channels,
+                                        (long long)image.shape.height,
+                                        (long long)image.shape.width)
+                        : Py_NewRef(Py_None);
+    }
+    give_back_index(&index);
+    return result;
+}
+
+/* The buffers of a decoded image and its row. */
+struct held_image {
+    struct image image;
+    Py_buffer pixels, words, row;
+};
+
+static bool take_image(PyObject *pixels, PyObject *words, PyObject *row, struct held_image *held)
+{
+    struct image *image = &held->image;
+    if (!take(pixels, &held->pixels, PyBUF_C_CONTIGUOUS, 3, "image") ||
+        !take(words, &held->words, PyBUF_STRIDED_RO, 1, "words") ||
+        !check_words(&held->words, 0) || !take(row, &held->row, PyBUF_CONTIG, 3, "row"))
+        return false;
+    if (!has_type(&held->pixels, 'u', 1)) {
+        PyErr_SetString(PyExc_TypeError, "image must be uint8");
+        return false;
+    }
+    const Py_ssize_t *shape = held->pixels.shape;
+    image->at = held->pixels.buf;
+    image->shape = (struct shape){shape[2], shape[0], shape[1]};
+    image->channel_step = 1;
+    image->pixel_step = (size_t)shape[2];
+    image->row_step = (size_t)(shape[2] * shape[1]);
+    return true;
+}
+
+static PyObject *fill_held_image(struct held_image *held, PyObject *recipe)
+{
+    struct held_recipe held_recipe;
+    struct shape expected;
+    struct fault fault;
+    enum element element;
+    uint32_t words[3];
+    if (!describe_rows(&held->row, &element) || !take_recipe(recipe, element, &held_recipe))
+        return NULL;
+    for (Py_ssize_t i = 0; i < 3; i++)
+        memcpy(&words[i], (uint8_t *)held->words.buf + i * held->words.strides[0], 4);
+    PyObject *outcome = NULL;
+    if (find_row_shape(held->row.shape, &held_recipe.recipe, &expected)) {
+        bool fits;
+        Py_BEGIN_ALLOW_THREADS
+        fits = check_fit(&held->image.shape, &held_recipe.recipe, &expected, &fault);
+        if (fits && transform(&held->image, words, &held_recipe.recipe, element, held->row.buf))
+            finish_streaming();
+        Py_END_ALLOW_THREADS
+        outcome = fits ? Py_NewRef(Py_None)
+                       : Py_BuildValue("(iN)", (int)fault.reason, numbers_as_tuple(&fault));
+    }
+    give_back_recipe(&held_recipe);
+    return outcome;
+}
+
+PyObject *fill_image(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 4) {
+        PyErr_Format(PyExc_TypeError, "fill_image() takes 4 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    struct held_image held;
+    memset(&held, 0, sizeof held);
+    PyObject *outcome = NULL;
+    if (take_image(arguments[0], arguments[1], arguments[2], &held))
+        outcome = fill_held_image(&held, arguments[3]);
+    give_back(&held.pixels);
+    give_back(&held.words);
+    give_back(&held.row);
+    return outcome;
+}

@@ -1,0 +1,83 @@
+/* prefetch._kernels: the kernels for Python. The signatures are in prefetch/_kernels.pyi. */
+#include "py_arguments.h"
+#include "py_fill.h"
+#include "philox.h"
+#include "py_spans.h"
+#include "py_sums.h"
+
+static PyObject *philox_words(PyObject *module, PyObject *const *arguments,
+                              Py_ssize_t num_arguments)
+{
+    (void)module;
+    if (num_arguments != 4) {
+        PyErr_Format(PyExc_TypeError, "philox_words() takes 4 arguments, and %zd were given",
+                     num_arguments);
+        return NULL;
+    }
+    const unsigned long key0 = PyLong_AsUnsignedLong(arguments[0]);
+    const unsigned long key1 = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(arguments[1]);
+    Py_buffer records = {0}, words = {0};
+    PyObject *result = NULL;
+    if (!PyErr_Occurred() && take(arguments[2], &records, PyBUF_C_CONTIGUOUS, 1, "records") &&
+        take(arguments[3], &words, PyBUF_CONTIG, 2, "words")) {
+        if (!has_type(&records, 'i', 8))
+            PyErr_SetString(PyExc_TypeError, "records must be int64");
+        else if (check_words(&words, 1) && words.shape[0] == records.shape[0]) {
+            draw_words((uint32_t)key0, (uint32_t)key1, records.buf, (size_t)records.shape[0],
+                       words.buf);
+            result = Py_NewRef(Py_None);
+        } else if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "records and words differ in length");
+    }
+    give_back(&records);
+    give_back(&words);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL,
+     "fill(values, words, data, labels, recipe, /)\n--\n\n"
+     "Fill part of a batch from its records, as prefetch._reference.fill does."},
+    {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL,
+     "locate(memory, page_bytes, pages, slots, spans, /)\n--\n\n"
+     "Find keys and values of records in the mapping of an LMDB file."},
+    {"fill_records", (PyCFunction)(void (*)(void))fill_records, METH_FASTCALL,
+     "fill_records(memory, page_bytes, leaves, firsts, recipe, parts, /)\n--\n\n"
+     "Find records through the packed index and fill parts of batches from them, each given as "
+     "(records, spans, words, data, labels). Stores where the records are in spans; returns for "
+     "each the position of the first record that cannot be found, or -1, the outcomes, and the "
+     "keys, one directly after the other."},
+    {"raw_shape", (PyCFunction)(void (*)(void))raw_shape, METH_FASTCALL,
+     "raw_shape(memory, page_bytes, leaves, firsts, record, is_uint8, /)\n--\n\n"
+     "Find a record through the packed index and return its channels, height and width, if it is a "
+     "raw one with nothing wrong for a batch of uint8 or of floats; None for any other."},
+    {"philox_words", (PyCFunction)(void (*)(void))philox_words, METH_FASTCALL,
+     "philox_words(key0, key1, records, words, /)\n--\n\n"
+     "Draw the three random words of each record under a key of two words, as "
+     "prefetch._augment.CounterAugmentation does."},
+    {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
+     "fill_image(image, words, row, recipe, /)\n--\n\n"
+     "Fill one row from a decoded image, as prefetch._reference.fill_image does."},
+    {"find_bytes", (PyCFunction)(void (*)(void))find_bytes, METH_FASTCALL,
+     "find_bytes(values, shape, /)\n--\n\n"
+     "Find the pixels of raw records of a shape, as prefetch._sums.find_bytes does."},
+    {"add_up", (PyCFunction)(void (*)(void))add_up, METH_FASTCALL,
+     "add_up(images, first, sums, /)\n--\n\n"
+     "Add images to sums, as prefetch._sums.add_up does."},
+    {NULL, NULL, 0, NULL}};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "prefetch._kernels._c",
+    .m_doc = "The kernels in C; prefetch._reference is their twin and their description.",
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__c(void)
+{
+    choose_loops();
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,281 @@
+"""The NumPy twin of the C kernel: Datum records into a part of a batch, checked and transformed.
+
+It is the oracle that the kernel is tested against, and what runs where there is no compiler. Both
+export the same two functions with the same arguments and answer with the same integers:
+
+- fill() takes the records of a part. A raw one is parsed, checked and transformed into its row; an
+  encoded one is only located, since decoding is left to an image library.
+- fill_image() takes one decoded image and its row.
+
+The arithmetic is Caffe's: (float32(pixel) - mean) * scale, two float32 operations with a rounding
+each, so that results equal Caffe's bit for bit. float16 and bfloat16 are rounded
+from that float32 result.
+
+What is checked of a record, in this order; the first that fails is the record's fault:
+
+1. it parses as a Datum (its label is stored from here on, whatever follows);
+2. encoded: its data is not empty; nothing more is asked of it here;
+3. data holds something, or else float_data does (where both do, data wins, as in Caffe);
+4. channels, height and width are at least 1, and their product is the number of pixels;
+5. uint8 pixels do not look like height x width x channels: width 3 or 4, and both channels and
+   height above 16, as when the sizes of a photograph are copied from an array of shape
+   (240, 320, 3). A feature map of such a shape, should there be one, can be stored as float_data;
+6. float_data is not to become uint8;
+7. the channels, and without a crop the height and width, are those of the batch;
+8. mean_value and scale have one value, or one a channel; the mean image has the record's shape;
+9. the crop fits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefetch._kernels.contract import ENCODED, Outcome, Recipe
+from prefetch._kernels.draw_range import reduce_word
+from prefetch._record.faults import BadRecordError, Reason
+from prefetch._record.pixels import image_bytes, raw_pixels
+from prefetch._record.wire import DatumError, parse_datum
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+_BLOCK_BYTES = 1 << 18
+"""Rows are finished in blocks of about this many bytes: small enough to stay in a core's cache,
+large enough that small records share the cost of a NumPy call (2x for 28 x 28 pixels)."""
+
+
+def fill(
+    values: Sequence[memoryview],
+    words: NDArray[np.uint32],
+    data: NDArray[Any],
+    labels: NDArray[Any] | None,
+    recipe: Recipe,
+) -> list[Outcome]:
+    """Fill part of a batch from its records.
+
+    Args:
+        values: The records, each the bytes of a Datum.
+        words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
+        data: (n, ...) float32, float16, uint16 (bfloat16 by its bits, for which buffers have no
+            name) or uint8, C-contiguous; the rows of the batch to fill.
+        labels: (n,) of any integer or float type, or None for no labels.
+        recipe: What to do.
+
+    Returns:
+        The records that were not filled in, by position, with the reason; their rows are
+        unspecified, and the labels of those that did not parse are 0.
+    """
+    outcomes: list[Outcome] = []
+    draws = words.tolist()
+    numbers = np.zeros(len(values), np.int32)
+    expected = _stored_shape(data.shape[1:], recipe)
+    fitting: tuple[int, ...] | None = None  # neighbours mostly have the same shape
+    step = max(1, _BLOCK_BYTES // max(1, data[:1].nbytes))
+    # Rows that were not filled in are computed along with their block, whatever they hold.
+    with np.errstate(all="ignore"):
+        for start in range(0, len(values), step):
+            out = data[start : start + step]
+            stage = _stage(out)
+            is_empty = True
+            for row, value in enumerate(values[start : start + step]):
+                position = start + row
+                try:
+                    datum = parse_datum(value)
+                    numbers[position] = datum.label
+                    if datum.encoded:
+                        image_bytes(datum)
+                        outcomes.append((position, ENCODED, ()))
+                        continue
+                    pixels = raw_pixels(datum, data.dtype)
+                    if pixels.shape != fitting:
+                        check_fit(pixels.shape, recipe, expected)
+                        fitting = pixels.shape
+                    _place(pixels, draws[position], stage[row], recipe)
+                    is_empty = False
+                except (BadRecordError, DatumError) as bad:
+                    outcomes.append((position, int(bad.reason), bad.numbers))
+            if not is_empty:
+                _finish(stage, out, recipe)
+        if labels is not None:
+            np.copyto(labels, numbers, casting="unsafe")
+    return outcomes
+
+
+def fill_image(
+    image: NDArray[np.uint8], words: NDArray[np.uint32], row: NDArray[Any], recipe: Recipe
+) -> tuple[int, tuple[int, ...]] | None:
+    """Fill one row of a batch from a decoded image.
+
+    Args:
+        image: uint8 (height, width, channels), C-contiguous, blue first.
+        words: uint32 (3,), the image's raw random words: mirror, row and column of the crop.
+        row: Of a type that `fill` takes, C-contiguous; the row to fill.
+        recipe: What to do.
+
+    Returns:
+        None, or (reason, numbers) where the image does not fit; the row is unspecified then.
+    """
+    pixels = image.transpose(2, 0, 1)
+    try:
+        check_fit(pixels.shape, recipe, _stored_shape(row.shape, recipe))
+    except BadRecordError as bad:
+        return int(bad.reason), bad.numbers
+    fill_pixels(pixels, words, row, recipe)
+    return None
+
+
+def fill_pixels(
+    pixels: NDArray[Any], words: NDArray[np.uint32], row: NDArray[Any], recipe: Recipe
+) -> None:
+    """Fill one row of a batch from pixels that are known to fit.
+
+    Args:
+        pixels: uint8 or float32 (channels, height, width), of any strides.
+        words: uint32 (3,), the image's raw random words: mirror, row and column of the crop.
+        row: Of a type that `fill` takes, C-contiguous; the row to fill.
+        recipe: What to do.
+    """
+    out = row[np.newaxis]
+    stage = _stage(out)
+    with np.errstate(all="ignore"):
+        _place(pixels, words.tolist(), stage[0], recipe)
+        _finish(stage, out, recipe)
+
+
+def check_fit(
+    shape: tuple[int, ...], recipe: Recipe, expected: tuple[int, int, int] | None = None
+) -> None:
+    """Check that a record fits the batch and the transformation.
+
+    Args:
+        shape: (channels, height, width) of the record, before any crop.
+        recipe: What is to be done to it.
+        expected: The same of the batch's rows, after the crop; None where this record decides.
+
+    Raises:
+        BadRecordError: It does not fit.
+    """
+    channels, height, width = shape
+    if expected is not None:
+        if channels != expected[0]:
+            raise BadRecordError(Reason.CHANNELS_DIFFER, (channels, height, width, expected[0]))
+        if not recipe.crop_size and (height, width) != expected[1:]:
+            raise BadRecordError(Reason.SIZE_DIFFERS, (channels, height, width, *expected))
+    if recipe.mean_value.size not in (0, 1, channels):
+        raise BadRecordError(Reason.MEAN_VALUES_DIFFER, (channels, recipe.mean_value.size))
+    if recipe.scale.size not in (1, channels):
+        raise BadRecordError(Reason.SCALES_DIFFER, (channels, recipe.scale.size))
+    if recipe.mean_image is not None and recipe.mean_image.shape != (channels, height, width):
+        mean_shape = recipe.mean_image.shape
+        raise BadRecordError(Reason.MEAN_IMAGE_DIFFERS, (channels, height, width, *mean_shape))
+    if min(height, width) < recipe.crop_size:
+        raise BadRecordError(Reason.SMALLER_THAN_CROP, (height, width, recipe.crop_size))
+
+
+def _stored_shape(sample: tuple[int, ...], recipe: Recipe) -> tuple[int, int, int]:
+    """Return (channels, height, width) of a row of the batch."""
+    if recipe.channels_last:
+        height, width, channels = sample
+    else:
+        channels, height, width = sample
+    return channels, height, width
+
+
+def _stage(out: NDArray[Any]) -> NDArray[Any]:
+    """Return where rows are computed: the batch itself, or float32 scratch for 16 bits."""
+    return np.empty(out.shape, np.float32) if out.dtype.itemsize == 2 else out
+
+
+def _place(pixels: NDArray[Any], draws: Sequence[int], row: NDArray[Any], recipe: Recipe) -> None:
+    """Copy the chosen window of one record into its row, less the mean image.
+
+    Args:
+        pixels: uint8 or float32 (channels, height, width), of any strides.
+        draws: The record's three random words.
+        row: float32 or uint8, in the layout of the batch.
+        recipe: What to do.
+    """
+    target = row.transpose(2, 0, 1) if recipe.channels_last else row
+    top = left = 0
+    if recipe.crop_size:
+        _, height, width = pixels.shape
+        spare = (height - recipe.crop_size, width - recipe.crop_size)
+        if recipe.random_crop:
+            top = reduce_word(draws[1], spare[0] + 1, modulo=recipe.modulo)
+            left = reduce_word(draws[2], spare[1] + 1, modulo=recipe.modulo)
+        else:
+            top, left = spare[0] // 2, spare[1] // 2
+    mirrored = recipe.mirror and reduce_word(draws[0], 2, modulo=recipe.modulo) == 1
+    source = _window(pixels, top, left, recipe, mirrored=mirrored)
+    if recipe.channels_last and pixels.strides[0] > pixels.strides[2]:
+        for plane, channel in zip(target, source, strict=True):  # 4x faster than in one piece
+            np.copyto(plane, channel)
+    else:
+        np.copyto(target, source)
+    if recipe.mean_image is not None:
+        mean = _window(recipe.mean_image, top, left, recipe, mirrored=mirrored)
+        np.subtract(target, mean, out=target)
+
+
+def _window(
+    planes: NDArray[Any], top: int, left: int, recipe: Recipe, *, mirrored: bool
+) -> NDArray[Any]:
+    """Return the crop of (channels, height, width), mirrored, channels in delivered order."""
+    if recipe.crop_size:
+        planes = planes[:, top : top + recipe.crop_size, left : left + recipe.crop_size]
+    if mirrored:
+        planes = planes[:, :, ::-1]
+    if recipe.swap_channels and len(planes) == 3:
+        return planes[::-1]
+    if recipe.swap_channels and len(planes) == 4:
+        return planes[[2, 1, 0, 3]]
+    return planes
+
+
+def _finish(stage: NDArray[Any], out: NDArray[Any], recipe: Recipe) -> None:
+    """Subtract mean_value, multiply by scale, and round to the batch's type."""
+    if recipe.mean_value.size:
+        _each_channel(np.subtract, stage, recipe.mean_value, recipe)
+    if (recipe.scale != 1).any():
+        _each_channel(np.multiply, stage, recipe.scale, recipe)
+    if stage is not out:
+        round_to = _halve if out.dtype == np.float16 else _shorten
+        round_to(stage, out)
+
+
+def _halve(floats: NDArray[np.float32], halves: NDArray[np.float16]) -> None:
+    """Round to float16. NaNs become quiet ones, as chips do it and NumPy on some chips only."""
+    np.copyto(halves, floats, casting="same_kind")
+    nans = np.isnan(floats)
+    if nans.any():
+        bits = floats[nans].view(np.uint32)
+        quiet = bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x03FF
+        halves[nans] = quiet.astype(np.uint16).view(np.float16)
+
+
+def _shorten(floats: NDArray[np.float32], shorts: NDArray[np.uint16]) -> None:
+    """Round to bfloat16, to nearest and even. NaNs become quiet ones, as for float16."""
+    bits = floats.view(np.uint32)
+    rounded = bits + (bits >> 16 & 1) + 0x7FFF
+    np.copyto(rounded, bits | 0x00400000, where=np.isnan(floats))
+    np.copyto(shorts, rounded >> 16, casting="unsafe")
+
+
+def _each_channel(
+    operation: np.ufunc, stage: NDArray[Any], operands: NDArray[np.float32], recipe: Recipe
+) -> None:
+    """Apply an operation with one operand, or one a channel, to rows in place."""
+    if operands.size == 1:
+        operation(stage, operands[0], out=stage)
+    elif recipe.channels_last:
+        # NumPy crawls along an axis of three elements; along a line of pixels it is 5x faster.
+        num, height, width, channels = stage.shape
+        lines = stage.reshape(num, height, width * channels)
+        operation(lines, np.tile(operands, width), out=lines)
+    else:
+        operation(stage, operands[:, np.newaxis, np.newaxis], out=stage)

@@ -1,0 +1,151 @@
+"""What a prefetcher works with, resolved from a configuration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prefetch._kernels.device_kernel import StagedBatch
+from prefetch._ring.budget import RingMemory, num_host_batches
+from prefetch._ring.push_block import block_bytes
+from prefetch._transform.device_staging import RecordStager
+from prefetch._transform.host import RecordTransformer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from memory import Device
+    from prefetch._bad_records.policy import BadRecords
+    from prefetch._feed.state import Identity
+    from prefetch._plan.draws import Augmentation
+    from prefetch._plan.order import Order
+    from prefetch._process.limits import MemoryLimit
+    from prefetch._source.source import RecordSource
+    from prefetch._transform.device import DeviceTransform
+    from prefetch._transform.first_record import FirstRecord
+    from prefetch._transform.options import Transform
+    from prefetch._transform.record_filler import RecordFiller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """What a prefetcher works with, resolved from a configuration.
+
+    Attributes:
+        source: The records; the prefetcher closes it.
+        order: Which record is in which batch.
+        augmentation: The records' random words.
+        identity: What a saved state belongs to.
+        transform: What is done to each record.
+        first: The record by which the feed was opened.
+        first_shape: What a slot has for that record; None where it is bad.
+        bad_records: What is done about bad ones.
+        device: Where the slots have their memory.
+        device_transform: What the device does to each batch; None where the host does it.
+        owns_device: Whether the prefetcher closes the device.
+        label_dtype: Element type of the labels; None for no labels.
+        num_threads: Reader threads, 1 or more.
+        prefetch: Batches kept ahead of the consumer, 1 or more.
+        host_limit: What the process might have of the machine's memory when the feed was opened.
+        max_batches_held: Batches that the consumer may hold at a time, 1 or more.
+        stall_warning_s: Seconds of waiting for a batch before the log says why; None for never.
+    """
+
+    source: RecordSource
+    order: Order
+    augmentation: Augmentation
+    identity: Identity
+    transform: Transform
+    first: FirstRecord
+    first_shape: tuple[int, ...] | None
+    bad_records: BadRecords
+    device: Device
+    device_transform: DeviceTransform | None
+    owns_device: bool
+    label_dtype: np.dtype[Any] | None
+    num_threads: int
+    prefetch: int
+    host_limit: MemoryLimit
+    max_batches_held: int
+    stall_warning_s: float | None
+
+    @property
+    def fixed_shape(self) -> tuple[int, ...] | None:
+        """What a slot has for each record of any batch; None where each has its own shape."""
+        return self.first_shape if self.bad_records.skip else None
+
+    def record_filler(self, go_on: Callable[[], object]) -> RecordFiller:
+        """Return what fills rows of slots from records, for one thread.
+
+        Args:
+            go_on: Called before each encoded record; what it raises ends the filling.
+        """
+        if self.device_transform is None:
+            return RecordTransformer(self.transform, go_on=go_on)
+        return RecordStager(self.device_transform, go_on=go_on)
+
+    def ring_memory(self, row_shape: tuple[int, ...]) -> RingMemory:
+        """Return what the ring takes at its start.
+
+        Args:
+            row_shape: What a slot has in host memory for each record, as `record_filler` says.
+        """
+        if self.device_transform is not None:
+            return self._staged_memory(self.device_transform, row_shape)
+        return RingMemory.of(
+            row_shape,
+            self.transform.dtype,
+            label_dtype=self.label_dtype,
+            rows=self.most_rows,
+            num_batches=self.prefetch + 1,
+            on_device=self.device.has_device_memory,
+        )
+
+    def _staged_memory(self, transform: DeviceTransform, place: tuple[int, ...]) -> RingMemory:
+        """Return what the ring takes where records are staged on both sides, and made a batch."""
+        channels, height, width = place
+        rows = self.most_rows
+        label_bytes = 0 if self.label_dtype is None else rows * self.label_dtype.itemsize
+        staged = StagedBatch(rows, channels, height, width)
+        staged_bytes = block_bytes(staged.nbytes, label_bytes)
+        sample_bytes = (
+            math.prod(transform.sample_shape((channels, height, width)))
+            * self.transform.dtype.itemsize
+        )
+        return RingMemory(
+            num_batches=self.prefetch + 1,
+            num_host_batches=num_host_batches(self.prefetch + 1),
+            host_batch_bytes=staged_bytes,
+            device_batch_bytes=staged_bytes + rows * sample_bytes,
+        )
+
+    @property
+    def expected_memory(self) -> RingMemory | None:
+        """What the ring will take, as the first record says; None where that one is bad."""
+        return None if self.first_shape is None else self.ring_memory(self.first_shape)
+
+    def refuse_too_large(self, row_shape: tuple[int, ...]) -> None:
+        """Refuse a ring that process or device have no memory for, before it is allocated.
+
+        Args:
+            row_shape: As for `ring_memory`.
+
+        Raises:
+            RingTooLargeError: One of them cannot.
+        """
+        self.ring_memory(row_shape).refuse_too_large(
+            host=self.host_limit,
+            device=self.device.name,
+            device_limit_bytes=self.device.memory_info().limit_bytes,
+        )
+
+    @property
+    def most_rows(self) -> int:
+        """Samples of the largest batch there will be."""
+        order = self.order
+        if order.last_batch == "wrap":
+            return order.batch_size
+        return min(order.batch_size, order.samples_per_epoch)

@@ -1,0 +1,1 @@
+"""Which record comes when, and its random words; pure functions."""

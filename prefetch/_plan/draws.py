@@ -1,0 +1,206 @@
+"""The random words behind each record's mirror and crop, drawn ahead of the readers.
+
+A planner draws raw 32-bit words, in record order; readers reduce them to a coin and to offsets
+once they know an image's size (`reduce_word`). So a seeded run is the same with any number of
+threads. Words come in columns: mirror, row offset, column offset.
+
+There are two sources of words. `CounterAugmentation` keys them by (seed, epoch, record): any
+batch's words stand by themselves, and a record's are the same whatever shares, batches and
+threads it meets. `CaffeAugmentation` is Caffe's own generator, bit for bit, which only runs on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from prefetch._kernels.draw_range import _LOW_WORD
+from prefetch._plan.mersenne import MersenneStream, seeded_state
+from prefetch._plan.philox import Domain, check_seed, philox4x32, stream_key, stream_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from prefetch._plan.order import PlannedBatch
+
+    Draw = Callable[[int, int, NDArray[np.int64], NDArray[np.uint32]], None]
+
+_COLUMNS: Final = 3
+
+
+class Augmentation(Protocol):
+    """Where the random words of a batch come from."""
+
+    def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
+        """Return the words of a batch's records.
+
+        Returns:
+            uint32, shape (n, 3): mirror, row and column word of each record.
+        """
+        ...  # pragma: no cover
+
+
+class NoAugmentation:
+    """Words for a transformation that draws none: all 0, and free."""
+
+    def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
+        """Return zeros.
+
+        Returns:
+            uint32, shape (n, 3).
+        """
+        return np.zeros((len(planned.records), _COLUMNS), np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterAugmentation:
+    """Words keyed by (seed, epoch, record), from Philox4x32-10.
+
+    The key is that of the epoch's augmentation stream (see the module ``_philox``), the counter
+    the record's index; mirror, row and column word are words 0, 1 and 2 of the block. Words that
+    a transformation does not use are drawn all the same, so that switching mirroring on or off
+    leaves the crops as they were.
+
+    Attributes:
+        seed: The run's seed, 0 to 2^64 - 1.
+        draw: Does the same for records of one epoch in less time: is given the key's two words, the
+            records, and the (n, 3) words to fill in. None: NumPy does it.
+
+    Raises:
+        ValueError: On construction, for a seed that is out of range.
+    """
+
+    seed: int
+    draw: Draw | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+    def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
+        """Return the words of a batch's records: uint32, shape (n, 3); see `Augmentation`."""
+        epoch = int(planned.epochs[0])
+        if self.draw is None or planned.epochs[-1] != epoch:
+            return self.words_at(planned.epochs, planned.records)
+        key = stream_key(self.seed, epoch, Domain.AUGMENTATION)
+        words = np.empty((len(planned.records), _COLUMNS), np.uint32)
+        self.draw(int(key[0, 0]), int(key[1, 0]), planned.records, words)
+        return words
+
+    def words_at(self, epochs: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Return the words of records in epochs; a substitute for a bad record has its own.
+
+        Args:
+            epochs: Shape (n,).
+            records: Shape (n,), the records' indices.
+
+        Returns:
+            uint32, shape (n, 3), C-contiguous: mirror, row and column word of each record.
+        """
+        if not records.size:
+            return np.empty((0, _COLUMNS), np.uint32)
+        wide = records.astype(np.uint64)
+        counters = np.zeros((4, wide.size), np.uint64)
+        np.bitwise_and(wide, _LOW_WORD, out=counters[0])
+        np.right_shift(wide, 32, out=counters[1])
+        block = philox4x32(counters, self._keys(epochs))
+        return np.ascontiguousarray(block[:_COLUMNS].T)
+
+    def _keys(self, epochs: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the key of each epoch, shape (2, n), or of the only one, shape (2, 1)."""
+        if (epochs == epochs[0]).all():
+            return stream_key(self.seed, int(epochs[0]), Domain.AUGMENTATION)
+        distinct, which = np.unique(epochs, return_inverse=True)
+        return stream_keys(self.seed, distinct, domain=Domain.AUGMENTATION)[:, which]
+
+
+class CaffeAugmentation:
+    """The words that Caffe's data layer draws, bit for bit.
+
+    Caffe seeds a Mersenne twister with the random seed, and the layer's transformer another one
+    with a word of the first, the layer's second: its ``InitRand`` runs once in ``BaseDataLayer``
+    and again before the layer's thread starts. For each image in turn the transformer draws a word
+    for the mirror coin if it mirrors, then one for the row and one for the column offset if it
+    crops at random, whatever the image's size.
+
+    The stream only runs on. Batches are normally asked for in order; one further ahead costs 4 ns
+    a word, one further back starts again from the beginning. Not thread-safe.
+
+    Attributes:
+        mirror: Whether images are mirrored at random, in either phase.
+        crop: Whether images are cropped at random: the phase is TRAIN and there is a crop size.
+    """
+
+    __slots__ = ("_columns", "_next_word", "_stream", "crop", "mirror")
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        mirror: bool,
+        crop: bool,
+        draws_before: int = 0,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start at the first image of a run, or go on with a saved one.
+
+        Args:
+            seed: What Caffe would be given as random seed, the solver's rank added: 0 to 2^32 - 1.
+            mirror: See the class.
+            crop: See the class.
+            draws_before: Words that the network's layers before this one draw.
+            state: What `state` or `state_before` returned, perhaps by way of JSON: the words of
+                sample 0 are those that came next then, whatever `seed` and `draws_before` are.
+                None: a new run.
+
+        Raises:
+            ValueError: `seed` is out of range, or `state` is no such state.
+        """
+        outer = MersenneStream(seeded_state(seed))
+        if state is None:
+            state = seeded_state(int(outer.take(draws_before + 1, 1)[0]))
+        self.mirror = mirror
+        self.crop = crop
+        self._columns = [column for column, drawn in enumerate((mirror, crop, crop)) if drawn]
+        self._stream = MersenneStream(state)
+        self._next_word = 0
+
+    def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
+        """Return the words of a batch's records, from its first sample's place in the stream.
+
+        Returns:
+            uint32, shape (n, 3): mirror, row and column word of each record; 0 where not drawn.
+        """
+        shape = len(planned.records), len(self._columns)
+        count = shape[0] * shape[1]
+        words = np.zeros((shape[0], _COLUMNS), np.uint32)
+        if count:
+            first = self._first_word(planned)
+            words[:, self._columns] = self._stream.take(first, count).reshape(shape)
+            self._next_word = first + count
+        return words
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Where the stream stands after the words last drawn; see `state_before`."""
+        return self._stream.state_at(self._next_word)
+
+    def state_before(self, planned: PlannedBatch) -> dict[str, Any]:
+        """Return where the stream stands before a batch's first word.
+
+        Returns:
+            A mapping that JSON can hold: ``generator``, 625 integers, and ``position``, how many
+            words to discard after it. Costs a few us where it is asked for in order, each batch
+            before its words are drawn.
+        """
+        return self._stream.state_at(self._first_word(planned))
+
+    def __repr__(self) -> str:
+        where = f"at word {self._next_word}"
+        return f"<CaffeAugmentation mirror={self.mirror} crop={self.crop} {where}>"
+
+    def _first_word(self, planned: PlannedBatch) -> int:
+        return planned.first_sample * len(self._columns)

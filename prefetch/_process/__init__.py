@@ -1,0 +1,1 @@
+"""What this process may have, and what it is in the middle of."""

@@ -1,0 +1,1 @@
+"""Caffe's network files, to options."""

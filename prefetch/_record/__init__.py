@@ -1,0 +1,1 @@
+"""One record's bytes: wire format, images, pixels, faults."""

@@ -1,0 +1,1 @@
+"""The memory of batches: slots, leases, the batch handed out."""

@@ -1,0 +1,257 @@
+"""What the loop gets: one batch, the consumer's for as long as anything of it is referenced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from memory import Blob
+from prefetch._errors.classes import BatchReleasedError, LabelsNotProducedError
+from prefetch._ring.keep import waits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Any, Self
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from memory import Device
+    from prefetch._ring.lease import Lease
+    from prefetch._source.packed_keys import PackedKeys
+
+
+class Batch:
+    """One batch of examples.
+
+    Its memory stays the consumer's until the batch and every array, slice, tensor, DLPack capsule
+    and Blob made from it are gone; only then is it filled again: nothing is ever overwritten under
+    anybody's hands. So ``list(feed)`` is right for an epoch of up to ``max_batches_held`` batches,
+    16 unless configured; beyond it next() raises BatchesHeldError. Not thread-safe.
+
+    Attributes:
+        epoch: Epoch of its first record, counted from 0.
+        number: Number of the batch in its epoch, counted from 0.
+        indices: (N,) int64 indices of the records in the source, counted from the start of
+            ``subset``, owned by the batch. A record that stands in for a bad one is named here.
+
+    Example:
+        >>> import prefetch, prefetch.testing
+        >>> with prefetch.testing.example_database() as path:
+        ...     with prefetch.open({"source": path, "batch_size": 4}) as feed:
+        ...         batch = next(iter(feed))
+        ...         print(batch.data.shape, batch.label.numpy(), batch.keys[0])
+        (4, 3, 8, 8) [0 1 2 3] b'00000000'
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_data",
+        "_device",
+        "_keys",
+        "_label",
+        "_lease",
+        "_packed_keys",
+        "epoch",
+        "indices",
+        "number",
+    )
+
+    def __init__(
+        self,
+        data: Blob | npt.NDArray[Any],
+        label: Blob | npt.NDArray[Any] | None,
+        *,
+        device: Device,
+        lease: Lease,
+        epoch: int,
+        number: int,
+        indices: npt.NDArray[np.int64],
+        keys: Sequence[PackedKeys],
+    ) -> None:
+        # Arrays become Blobs as they are asked for: making two takes as long as all the rest.
+        self._data: Blob | npt.NDArray[Any] | None = data
+        self._label = label
+        self._device = device
+        self._lease: Lease | None = lease
+        self._packed_keys = keys
+        self._keys: list[bytes] | None = None
+        self.epoch = epoch
+        self.number = number
+        self.indices = indices
+
+    @property
+    def data(self) -> Blob:
+        """The examples: a Blob of shape (N, C, H, W), or (N, H, W, C) with ``layout: nhwc``.
+
+        Its dtype is the configuration's ``transform.dtype``. On a device with memory of its own the
+        bytes are there already, or on their way on a stream that the stream current at ``next()``,
+        or the one given to `Feed.to_stream`, has been made to wait for.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+        """
+        data = self._data
+        if data is None:
+            raise self._released("data")
+        if not isinstance(data, Blob):
+            data = self._data = Blob.over(data, device=self._device)
+        return data
+
+    @property
+    def label(self) -> Blob:
+        """The labels: a Blob of shape (N,) and the configuration's ``label_dtype``.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+            LabelsNotProducedError: With ``labels: false``, or a layer with one top.
+        """
+        if self._data is None:
+            raise self._released("label")
+        label = self._label
+        if label is None:
+            raise LabelsNotProducedError(
+                "this feed makes no labels, since labels is false; set labels: true, or give the "
+                "Data layer of a network a second top, such as label"
+            )
+        if not isinstance(label, Blob):
+            label = self._label = Blob.over(label, device=self._device)
+        return label
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The N records' keys; the list is made at the first access."""
+        if self._keys is None:
+            self._keys = [key for part in self._packed_keys for key in part.unpack()]
+        return self._keys
+
+    @property
+    def released(self) -> bool:
+        """Whether `release` was called."""
+        return self._data is None
+
+    def release(self) -> None:
+        """End the batch's own hold on its memory; idempotent.
+
+        The memory is filled again when everything that was exported from the batch is gone too.
+        Afterwards ``data`` and ``label`` raise; keys, indices and numbers stay.
+        """
+        self._data = None
+        self._label = None
+        self._lease = None
+
+    def keep_until(self, until: object) -> None:
+        """Keep the batch's memory as it is until something is over, though the batch is let go.
+
+        For work that no stream tells of: JAX computes on a stream that it does not name. A thread
+        of the feed's waits for ``until``, in the order of these calls. Meanwhile the batch, once
+        let go, is none that you hold: ``max_batches_held`` does not count it, and next() waits
+        for memory where there is none left. Works on every device.
+
+        Args:
+            until: What your work on the batch ends in: an array of JAX's, an event, or anything
+                else with ``block_until_ready()``, ``synchronize()`` or ``wait()``; also lists,
+                tuples and mappings of such, in which NumPy's arrays and plain values are over.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+            TypeError: There is no way to wait for it.
+
+        If the wait fails, as it does for an array that JAX was made to donate, nobody knows whether
+        the memory is still in use. It is not filled again, the log says why, and next() raises a
+        `memory.DeviceError` of it, which closes the feed. Closing the feed waits ten seconds at
+        most for what is not over; the memory stays for longer where it has to.
+
+        Example:
+            >>> import threading, prefetch, prefetch.testing
+            >>> with prefetch.testing.example_database() as path:
+            ...     with prefetch.open({"source": path, "batch_size": 4}) as feed:
+            ...         batch, is_read = next(iter(feed)), threading.Event()
+            ...         batch.keep_until(is_read)
+            ...         address = batch.data.numpy().ctypes.data  # given to whoever reads it there
+            ...         del batch
+            ...         is_read.set()
+        """
+        waits = waits_of(until)
+        lease = self._taken("keep_until()")
+        name = f"batch {self.number} of epoch {self.epoch}"
+        lease.keep_until(waits, name=name, batch=(self._data, self._label))
+
+    def record_stream(self, stream: object) -> None:
+        """Keep the batch's memory until a stream of yours has done its work on it.
+
+        For work on a stream that is neither the current one at next() nor the feed's `to_stream`,
+        and that takes the batch by its address. The stream is made to wait for the batch's copies
+        to the device. The memory is not filled again before what the stream has been given by the
+        time the batch, and all that was made of it, is let go.
+
+        Args:
+            stream: As for `Feed.to_stream`.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+            NoDeviceMemoryError: The device has no memory of its own, and so no streams: ``cpu``.
+            DeviceMismatchError: It is another device's stream.
+            BufferMismatchError: It is no stream at all.
+
+        Example:
+            >>> import memory, prefetch, prefetch.testing
+            >>> with (
+            ...     prefetch.testing.example_database() as path,
+            ...     memory.open_device("simulated") as device,
+            ...     device.make_stream("side") as side,
+            ...     prefetch.open({"source": path, "batch_size": 4}, device=device) as feed,
+            ... ):
+            ...     for batch in feed:
+            ...         batch.record_stream(side)
+            ...         del batch  # after the work was queued
+        """
+        lease = self._taken("record_stream()")
+        theirs = self._device.stream_from(stream)
+        lease.note_use(theirs)
+        with self._device.use_stream(theirs):
+            self.data.gpu_data()
+            if self._label is not None:
+                self.label.gpu_data()
+
+    def __len__(self) -> int:
+        """Return N, the number of examples."""
+        return len(self.indices)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled: its memory belongs to the feed's ring.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a batch is memory of its feed's ring, which cannot be copied or pickled; copy what is "
+            "kept, batch.data.numpy().copy() and batch.label.numpy().copy(), and pickle that"
+        )
+
+    def __repr__(self) -> str:
+        what = "released" if self._data is None else f"data={self._data.shape}"
+        return f"<Batch epoch={self.epoch} number={self.number} n={len(self)} {what}>"
+
+    def _taken(self, name: str) -> Lease:
+        """Return the lease of a batch that was not released."""
+        if self._lease is None:
+            raise self._released(name)
+        return self._lease
+
+    def _released(self, name: str) -> BatchReleasedError:
+        return BatchReleasedError(
+            f"batch {self.number} of epoch {self.epoch} was released; "
+            f"take batch.{name} before release(), or do not release it"
+        )

@@ -1,0 +1,177 @@
+"""Ownership of a batch's memory, as an object.
+
+A lease stands for one filling of one slot. Whatever reaches the consumer - arrays, slices of
+them, DLPack capsules, Blobs, device buffers - refers to the lease, so that the slot comes back
+exactly when the last of them is gone, and never while one is in use.
+
+Invariants:
+
+* The base of every exported host array is a `HostExport`, which is no ndarray. NumPy collapses
+  chains of ndarray bases, so a finalizer on the array handed out would fire while its slices live.
+* The end of a lease may come inside garbage collection, on a thread that holds any lock. What is
+  called then takes none and makes no device call: it is a SimpleQueue's put, which is reentrant.
+* It is called by a weak reference and not by a ``__del__`` in Python: an exception in that, and
+  Ctrl-C is one that may come anywhere in Python code, would be printed and lost.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from memory import DeviceBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from queue import SimpleQueue
+
+    import numpy.typing as npt
+
+    from memory import HostBuffer, Stream
+    from prefetch._feed.feed import Feed
+    from prefetch._ring.slot import Slot
+
+
+class Lease:
+    """The hold of one batch on its slot."""
+
+    __slots__ = ("__weakref__", "_slot")
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+
+    def note_use(self, stream: Stream) -> None:
+        """Remember that work on ``stream`` may use the slot's device memory."""
+        self._slot.note_use(stream)
+
+    def keep_until(self, waits: list[Callable[[], object]], *, name: str, batch: object) -> None:
+        """Keep the slot's memory as it is until all of ``waits`` have returned; see `Slot`."""
+        self._slot.keep_until(waits, name=name, batch=batch)
+
+
+class LeaseEnd(weakref.ref[Lease]):
+    """What arrives on the queue of returns when the last reference to a lease is gone.
+
+    It must be kept until then.
+
+    Args:
+        lease: The lease.
+        returns: The queue.
+        slot: The lease's slot.
+
+    Attributes:
+        slot: The lease's slot.
+    """
+
+    __slots__ = ("slot",)
+
+    slot: Slot
+
+    def __new__(cls, lease: Lease, returns: SimpleQueue[Any], slot: Slot) -> Self:
+        """Make the reference."""
+        end = super().__new__(cls, lease, returns.put)
+        end.slot = slot
+        return end
+
+    def __init__(self, lease: Lease, returns: SimpleQueue[Any], slot: Slot) -> None:
+        """Take what ``__new__`` has seen to."""
+
+
+class FeedEnd(weakref.ref["Feed"]):
+    """What arrives on the queue of returns when a feed is gone, so that its readers end.
+
+    Its ``__del__`` asks them to, but that is Python code: Ctrl-C may come at its entry.
+
+    Args:
+        feed: The feed.
+        returns: The queue.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, feed: Feed, returns: SimpleQueue[Any]) -> Self:
+        """Make the reference."""
+        return super().__new__(cls, feed, returns.put)
+
+    def __init__(self, feed: Feed, returns: SimpleQueue[Any]) -> None:
+        """Take what ``__new__`` has seen to."""
+
+
+class HostExport:
+    """The base of the arrays over a slot's host memory; keeps the buffer and the lease alive."""
+
+    __slots__ = ("__array_interface__", "_buffer", "_lease")
+
+    def __init__(
+        self,
+        buffer: HostBuffer,
+        lease: Lease,
+        *,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._buffer = buffer
+        self._lease = lease
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": dtype.str,
+            "version": 3,
+        }
+
+
+class DeviceHold:
+    """The owner of the device buffers over a slot; keeps the allocation and the lease alive."""
+
+    __slots__ = ("_allocation", "_lease")
+
+    def __init__(self, allocation: DeviceBuffer, lease: Lease) -> None:
+        self._allocation = allocation
+        self._lease = lease
+
+    def note_use(self, stream: Stream) -> None:
+        """Pass on to the lease that ``stream`` was handed the memory."""
+        self._lease.note_use(stream)
+
+    def without_lease(self, buffer: DeviceBuffer) -> DeviceBuffer:
+        """Return a range of the allocation that keeps nothing but that."""
+        return DeviceBuffer(buffer.ptr, buffer.nbytes, device=buffer.device, owner=self._allocation)
+
+
+def without_lease(buffer: DeviceBuffer) -> DeviceBuffer:
+    """Return the same range of a slot's memory, but not as a hold on the batch.
+
+    For work on a stream that the slot knows of: it waits for that by itself.
+    """
+    hold = buffer.owner
+    assert isinstance(hold, DeviceHold)
+    return hold.without_lease(buffer)
+
+
+def export_array(
+    buffer: HostBuffer,
+    lease: Lease,
+    *,
+    address: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> npt.NDArray[Any]:
+    """Return a writable C-contiguous array over the start of ``buffer`` that holds ``lease``.
+
+    Args:
+        buffer: The slot's host memory.
+        lease: What the array, and every view of it, keeps alive.
+        address: Address of the buffer's first byte.
+        shape: Shape of the array; its bytes must fit into the buffer.
+        dtype: Element type of the array.
+
+    Returns:
+        The array; its base, or that of its base, is a `HostExport`.
+    """
+    export = HostExport(buffer, lease, address=address, shape=shape, dtype=dtype)
+    array = np.asarray(export)
+    # The interface has no name for bfloat16: what comes is without a type.
+    return array if array.dtype is dtype else array.view(dtype)

@@ -1,0 +1,270 @@
+"""Data and labels of a batch in one block, so that one copy takes both to the device.
+
+The block on the host is pinned and lent to a slot while its batch is filled and copied; the ring
+has a few of them. The one on the device is the slot's own, since a batch waits there for its
+consumer, who may hold it. Whoever asks for a batch's data on the host is given a copy from the
+device; of the labels, which are small, there is one from the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from memory import Blob, SyncedMemoryError
+from prefetch._ring.lease import DeviceHold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
+    from prefetch._ring.lease import Lease
+
+_ALIGNMENT: Final = 256  # of what CUDA allocates; XLA takes no less
+
+
+def labels_at(data_bytes: int) -> int:
+    """Return where the labels begin, in bytes from the start."""
+    return -(-data_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def block_bytes(data_bytes: int, label_bytes: int) -> int:
+    """Return the size of a block."""
+    return labels_at(data_bytes) + label_bytes if label_bytes else data_bytes
+
+
+class HostBlock:
+    """Pinned memory for a batch; grows, never shrinks.
+
+    It is filled again only after all copies from it have run.
+
+    Args:
+        device: Whose pinned memory it is.
+    """
+
+    __slots__ = ("_device", "_finished", "_staged")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._staged: HostBuffer | None = None
+        self._finished: HostBuffer | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it has now."""
+        return sum(buffer.nbytes for buffer in (self._staged, self._finished) if buffer is not None)
+
+    def staged(self, nbytes: int, *, room: int) -> NDArray[np.uint8]:
+        """Return the bytes that one copy takes to the device.
+
+        Args:
+            nbytes: How many.
+            room: How many there are to be where memory must be allocated.
+        """
+        if self._staged is None or self._staged.nbytes < nbytes:
+            self._staged = None  # the old memory goes first: never both
+            self._staged = self._device.alloc_host(max(nbytes, room))
+        return self._staged.array[:nbytes]
+
+    def finished(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return as many bytes beside them, for rows that the host has finished."""
+        if self._finished is None or self._finished.nbytes < nbytes:
+            self._finished = None
+            self._finished = self._device.alloc_host(nbytes)
+        return self._finished.array[:nbytes]
+
+    def drop(self) -> None:
+        """Let go of the memory; copies in flight keep it."""
+        self._staged = self._finished = None
+
+
+class DeviceBlock:
+    """The same batch's block on the device; grows, never shrinks.
+
+    Args:
+        device: Whose memory it is.
+
+    Attributes:
+        buffer: Its memory; None before the first batch.
+    """
+
+    __slots__ = ("_device", "_host", "_labels", "buffer")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._host: NDArray[np.uint8] | None = None
+        self._labels: NDArray[Any] | None = None
+        self.buffer: DeviceBuffer | None = None
+
+    def bind(
+        self,
+        host: HostBlock,
+        data_bytes: int,
+        label_dtype: np.dtype[Any] | None,
+        *,
+        rows: int,
+        most_data_bytes: int,
+        most_rows: int,
+    ) -> tuple[NDArray[np.uint8], NDArray[Any] | None]:
+        """Return where a batch's data and labels are to be filled in.
+
+        Args:
+            host: What is lent to the batch.
+            data_bytes: Bytes of its data.
+            label_dtype: Element type of its labels; None for no labels.
+            rows: Its samples.
+            most_data_bytes: Bytes of the largest batch's data: there is room for it at once.
+            most_rows: Samples of that.
+        """
+        self.leave()
+        label_bytes = 0 if label_dtype is None else label_dtype.itemsize
+        nbytes = block_bytes(data_bytes, rows * label_bytes)
+        room = block_bytes(most_data_bytes, most_rows * label_bytes)
+        self._host = host.staged(nbytes, room=room)
+        if self.buffer is None or self.buffer.nbytes < nbytes:
+            self.buffer = None
+            self.buffer = self._device.alloc_device(max(nbytes, room))
+        if label_dtype is not None:
+            self._labels = self._host[labels_at(data_bytes) :].view(label_dtype)
+        return self._host[:data_bytes], self._labels
+
+    def copy(self, stream: Stream) -> DeviceBuffer:
+        """Queue the copy; return what it fills."""
+        assert self._host is not None
+        assert self.buffer is not None
+        whole = self.buffer.slice(0, self._host.nbytes)
+        self._device.copy_to_device(whole, self._host, stream=stream)
+        return whole
+
+    def label_blob(self, lease: Lease, filled: Event) -> Blob | None:
+        """Return the labels on both sides; None where there are none.
+
+        Args:
+            lease: Held by the device's side.
+            filled: The event behind the copy.
+        """
+        labels = self._labels
+        if labels is None:
+            return None
+        assert self.buffer is not None
+        assert self._host is not None
+        start = self._host.nbytes - labels.nbytes
+        hold = DeviceHold(self.buffer, lease)
+        blob = Blob(labels.shape, dtype=labels.dtype, device=self._device)
+        there = self.buffer.slice(start, labels.nbytes, owner=hold)
+        blob.set_gpu_data(there, filled=filled, host=labels.copy())
+        return blob
+
+    def leave(self) -> None:
+        """Let go of what was lent."""
+        self._host = self._labels = None
+
+    def drop(self) -> None:
+        """Let go of all memory; what was exported, and what is in flight, keeps it."""
+        self.leave()
+        self.buffer = None
+
+
+class PushedMemory:
+    """A slot's device memory where the host transforms. Not thread-safe.
+
+    Args:
+        device: Whose memory it is.
+    """
+
+    __slots__ = ("_block", "_data", "_device")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._block = DeviceBlock(device)
+        self._data: NDArray[Any] | None = None
+
+    @property
+    def blocks(self) -> tuple[object, ...]:
+        """What keeps the device's memory."""
+        return (self._block.buffer,)
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of device memory."""
+        return 0 if self._block.buffer is None else self._block.buffer.nbytes
+
+    def bind(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        label_dtype: np.dtype[Any] | None,
+        host: HostBlock,
+        *,
+        most_rows: int,
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Return where a batch's data and labels are to be filled in; see `Slot.shape`."""
+        self.leave()
+        rows, row_bytes = shape[0], int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+        most_rows = max(rows, most_rows)
+        data, labels = self._block.bind(
+            host,
+            rows * row_bytes,
+            label_dtype,
+            rows=rows,
+            most_data_bytes=most_rows * row_bytes,
+            most_rows=most_rows,
+        )
+        self._data = data.view(dtype).reshape(shape)
+        return self._data, labels
+
+    def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
+        """Queue the copy; return the batch's data and labels; see `StagedMemory.push`."""
+        data = self._data
+        assert data is not None
+        filled = queued(lambda: self._block.copy(stream), stream, events)
+        assert self._block.buffer is not None
+        hold = DeviceHold(self._block.buffer, lease)
+        blob = Blob(data.shape, dtype=data.dtype, device=self._device)
+        there = self._block.buffer.slice(0, data.nbytes, owner=hold)
+        blob.set_gpu_data(there, filled=filled)
+        return blob, self._block.label_blob(lease, filled)
+
+    def leave(self) -> None:
+        """Let go of what was lent for the batch."""
+        self._block.leave()
+        self._data = None
+
+    def drop(self) -> None:
+        """Let go of all memory; what was exported, and what is in flight, keeps it."""
+        self._block.drop()
+        self._data = None
+
+
+def queued(queue: Callable[[], object], stream: Stream, events: list[Event]) -> Event:
+    """Queue work; return the event behind it.
+
+    Args:
+        queue: Queues it.
+        stream: Does it.
+        events: Gets the event, also where only some of the work could be queued.
+    """
+    try:
+        queue()
+    except BaseException:
+        with contextlib.suppress(SyncedMemoryError):
+            events.append(_recorded(stream))
+        raise
+    event = _recorded(stream)
+    events.append(event)
+    return event
+
+
+def _recorded(stream: Stream) -> Event:
+    """Return an event behind all that a stream has been given."""
+    try:
+        return stream.record()
+    except BaseException:
+        # Without an event nobody could wait for it later.
+        with contextlib.suppress(SyncedMemoryError):
+            stream.synchronize()
+        raise

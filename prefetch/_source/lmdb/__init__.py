@@ -1,0 +1,1 @@
+"""Records by number from LMDB's files."""

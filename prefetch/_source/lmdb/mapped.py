@@ -1,0 +1,149 @@
+"""A database's file in memory, and records found in it without a Python object for each.
+
+LMDB finds a value by a search from the root, and hands it over as an object: 1 us and more, where
+copying a small record takes a tenth of that. With the packed index the leaf page and the place in
+it are known, and the C kernel finds key and value there itself, a whole part of a batch at a time
+and without the GIL. What it reads it checks; where pages contradict each other it says so.
+
+This takes a mapping of the file beside LMDB's own. Where there is no address space for that, or no
+C kernel, records are read piece by piece (see `prefetch._source.lmdb.pread`), and refused for the same
+reasons.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prefetch._errors.classes import CorruptDatabaseError, SourceError
+from prefetch._source.lmdb.pages import TreePages
+from prefetch._source.lmdb.spans import Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from prefetch._kernels.contract import IndexedPart, NativeKernels, Outcome, Recipe
+    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.index import RecordIndex
+
+
+class Mapping:
+    """The pages of one committed state, mapped. Thread-safe.
+
+    The file stays mapped as long as this object or any record found in it is there. As with every
+    mapping, a file that is truncated while it is read kills the process; see `Snapshot.check`.
+
+    Args:
+        file: The database.
+        meta: The state.
+        kernels: Finds the records.
+
+    Raises:
+        DatabaseTruncatedError: The file is shorter than its pages.
+        OSError: It cannot be mapped.
+    """
+
+    def __init__(self, file: DatabaseFile, meta: Meta, kernels: NativeKernels) -> None:
+        file.check_size(meta)
+        self._path = file.path
+        self._page_bytes = meta.page_bytes
+        self._pages = TreePages(file, meta)
+        self._kernels = kernels
+        mapped = mmap.mmap(
+            file.fileno(),
+            (meta.last_page + 1) * meta.page_bytes,
+            flags=mmap.MAP_SHARED,
+            prot=mmap.PROT_READ,
+        )
+        self._memory = memoryview(mapped)
+
+    def find(
+        self, pages: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]
+    ) -> tuple[Spans, Spans]:
+        """Return the keys and the values of records.
+
+        Blocks while pages are read, without the GIL.
+
+        Args:
+            pages: (n,) int64: the leaf page of each.
+            slots: (n,) int64: its place there.
+
+        Raises:
+            CorruptDatabaseError: The pages contradict each other.
+        """
+        spans = np.empty((4, len(pages)), np.int64)
+        bad = self._kernels.locate(self._memory, self._page_bytes, pages, slots, spans)
+        if bad >= 0:
+            raise self._damaged(pages[bad], slots[bad])
+        return self.spans(spans)
+
+    def fill(
+        self, index: RecordIndex, parts: Sequence[IndexedPart], recipe: Recipe
+    ) -> list[tuple[list[Outcome], bytes] | IndexError | CorruptDatabaseError]:
+        """Find records and fill parts from them, each as `prefetch._kernels.reference.fill` does.
+
+        Blocks while pages are read, without the GIL. All parts in one call: the thread has to get
+        the GIL back once, and what it then does in Python finds its code in the caches.
+
+        Args:
+            index: That of the same state.
+            parts: What is to be filled; spans, int64 (4, n), becomes where everything is: begin and
+                size of each key, begin and size of each value.
+            recipe: What to do.
+
+        Returns:
+            For each part the outcomes, and the keys, one directly after the other; or its error:
+            there is no such record, or the pages contradict each other.
+        """
+        results = self._kernels.fill_records(
+            self._memory, self._page_bytes, index.leaves, index.firsts, recipe, parts
+        )
+        return [
+            (outcomes, keys) if bad < 0 else self._error_at(index, part[0][bad : bad + 1])
+            for part, (bad, outcomes, keys) in zip(parts, results, strict=True)
+        ]
+
+    def _error_at(
+        self, index: RecordIndex, record: npt.NDArray[np.int64]
+    ) -> IndexError | CorruptDatabaseError:
+        try:
+            pages, slots = index.places(record)
+        except IndexError as error:
+            return error
+        return self._damaged(pages[0], slots[0])
+
+    def raw_shape(
+        self, index: RecordIndex, record: int, *, is_uint8: bool
+    ) -> tuple[int, int, int] | None:
+        """Return (channels, height, width) of a record if it is raw and sound, else None.
+
+        Args:
+            index: That of the same state.
+            record: Its place in key order.
+            is_uint8: Whether it is for a batch of uint8.
+        """
+        return self._kernels.raw_shape(
+            self._memory, self._page_bytes, index.leaves, index.firsts, record, is_uint8
+        )
+
+    def spans(self, spans: npt.NDArray[np.int64]) -> tuple[Spans, Spans]:
+        """Return keys and values that lie as `fill` says."""
+        return Spans(self._memory, spans[0], spans[1]), Spans(self._memory, spans[2], spans[3])
+
+    def _damaged(self, page: np.int64, slot: np.int64) -> CorruptDatabaseError:
+        # The kernel says that it is, and no more; the reason is the twin's.
+        try:
+            self._pages.locate(int(page), int(slot))
+        except CorruptDatabaseError as error:
+            return error
+        except SourceError:  # the file is shorter now, or closed
+            pass
+        return CorruptDatabaseError(
+            self._path,
+            f"is damaged: page {page} has no sound record at place {slot}; "
+            f"copy it again from its origin",
+        )

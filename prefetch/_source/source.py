@@ -1,0 +1,217 @@
+"""Record sources: databases read in turn as one sequence of records, whole or a part of it.
+
+A *walker* serves successive records leaf page after leaf page, and nothing is built first. A
+*reader* serves any records through the packed index, which is built at the first need of one, once
+for all readers.
+
+Threads: a source may be used by any number of threads, each of them with a reader of its own. A
+walker or reader serves one call at a time. Closing the source waits for calls that are under way,
+and later ones raise FeedClosedError.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+import lmdb
+
+from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
+from prefetch._errors.text import shown_path
+from prefetch._source.lmdb.database import Database
+from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._source.records import RecordReader, Records, Walker
+from prefetch._source.sequence import RecordSequence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from prefetch._source.lmdb.database import IndexProgress
+
+    Source = str | os.PathLike[str] | lmdb.Environment
+
+__all__ = ["RecordReader", "RecordSource", "Records", "Walker"]
+
+
+class RecordSource:
+    """Databases read in turn, or a part of that sequence; made by ``open``. Thread-safe.
+
+    Attributes:
+        num_records: Records in all, or in the subset.
+
+    >>> import lmdb, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with lmdb.open(folder.name) as environment, environment.begin(write=True) as transaction:
+    ...     _ = transaction.put(b"a", b"first"), transaction.put(b"b", b"second")
+    >>> with RecordSource.open(folder.name) as source:
+    ...     records = source.walker().take(1, 2)
+    ...     print([bytes(value) for value in records.values])
+    ...     records.release()
+    [b'second', b'first']
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
+        self._databases = databases
+        self._sequence = sequence
+        self.num_records = sequence.num_records
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        source: Source | Sequence[Source],
+        *,
+        subset: tuple[int | None, int | None] | None = None,
+        lock: bool = False,
+        index_progress: IndexProgress | None = None,
+    ) -> RecordSource:
+        """Open databases; nothing is created, save for a missing lock file with ``lock``.
+
+        Args:
+            source: The folder of an LMDB database, its data file, an ``lmdb.Environment`` that
+                stays open for as long, or several of them, to be read in turn.
+            subset: First record, and the one behind the last; None for an end that is not cut.
+            lock: Whether to register as a reader, which pins what is read while others write.
+            index_progress: Called now and then while a packed index is built, on the thread that
+                needs it first, with the database's path, the pages read and the pages in all.
+
+        Raises:
+            SourceError: One of the databases cannot be read; the subclass says why.
+            ConfigError: No database is named, or the subset leaves the records.
+        """
+        sources = [source] if isinstance(source, str | os.PathLike | lmdb.Environment) else source
+        if not sources:
+            raise ConfigError("source", (ConfigFault("source", "names no database"),))
+        with ExitStack() as undo:
+            databases = []
+            for one in sources:
+                database = Database(Snapshot(one, lock=lock), index_progress)
+                undo.callback(database.close)
+                databases.append(database)
+            sequence = _part(databases, subset or (None, None))
+            opened = cls(databases, sequence)
+            undo.pop_all()  # last: Ctrl-C before it closes them, and after it the finalizer does
+        return opened
+
+    def walker(self) -> Walker:
+        """Return a walker, for successive records; one call at a time."""
+        return Walker(self._databases, self._sequence)
+
+    def reader(self) -> RecordReader:
+        """Return a reader, for any records; one a thread."""
+        return RecordReader(self._databases, self._sequence)
+
+    @property
+    def num_leaf_pages(self) -> int:
+        """Pages that the index has to look at."""
+        return sum(database.snapshot.meta.leaf_pages for database in self._databases)
+
+    def can_do_without_walker(self) -> bool:
+        """Return whether readers serve successive records faster than a walker does.
+
+        That is so where they find them in mappings of the files: they wait for pages each by
+        itself. The index of every database is built by this call, and its pages are checked.
+
+        Raises:
+            CorruptDatabaseError: The pages of a database contradict each other.
+        """
+        for database in self._databases:
+            database.index()
+        return all(database.is_mapped for database in self._databases)
+
+    def is_at(self, folder: Path) -> bool:
+        """Return whether one of the databases is the one in a folder, by whatever path."""
+        try:
+            status = (folder / "data.mdb").stat()
+        except OSError:
+            return False
+        identity = (status.st_dev, status.st_ino)
+        return any(database.snapshot.file.identity == identity for database in self._databases)
+
+    def path_of(self, record: int) -> str:
+        """Return the absolute path of a record's database; reads nothing.
+
+        Raises:
+            IndexError: There is no such record.
+        """
+        number, _, _ = self._sequence.locate(record)
+        return self._databases[number].path
+
+    def describe(self, record: int) -> tuple[str, int, bytes | None]:
+        """Return a record's database, its place there, and its key where an index knows it.
+
+        Raises:
+            IndexError: There is no such record.
+        """
+        number, place, _ = self._sequence.locate(record)
+        database = self._databases[number]
+        return database.path, place, database.known_key(place)
+
+    def check(self) -> None:
+        """Raise unless all that was read so far is intact; costs about 4 us a database.
+
+        Raises:
+            DatabaseTruncatedError: A file has become shorter than what is read of it.
+            DatabaseChangedError: A writer may have written over what was read.
+            FeedClosedError: The source is closed.
+        """
+        if self._closed:
+            raise FeedClosedError("the record source is closed")
+        for database in self._databases:
+            database.snapshot.check()
+
+    def close(self) -> None:
+        """Close the databases; idempotent. Waits for the calls of walkers and readers."""
+        self._closed = True
+        for database in self._databases:
+            database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed, " if self._closed else ""
+        paths = ", ".join(shown_path(database.path) for database in self._databases)
+        return f"<RecordSource of {self.num_records} records, {state}in {paths}>"
+
+    def __del__(self) -> None:
+        # Where there is no attribute yet, Ctrl-C came while it was made.
+        if not getattr(self, "_closed", True):
+            text = f"{self!r} was never closed"
+            self.close()
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
+
+
+def _part(databases: Sequence[Database], subset: tuple[int | None, int | None]) -> RecordSequence:
+    """Return the sequence of the databases' records, cut to a subset.
+
+    Raises:
+        ConfigError: The subset leaves the records.
+        EmptyDatabaseError: The subset holds none.
+    """
+    sizes = tuple(database.num_records for database in databases)
+    total = sum(sizes)
+    start = 0 if subset[0] is None else subset[0]
+    stop = total if subset[1] is None else subset[1]
+    path = databases[0].path
+    faults = [
+        ConfigFault(
+            f"subset.{name}",
+            f"expected a number from 0 to {total}, which is how many records there are; "
+            f"found {value}",
+        )
+        for name, value in (("start", start), ("stop", stop))
+        if not 0 <= value <= total
+    ]
+    if faults:
+        raise ConfigError(path, tuple(faults))
+    if start >= stop:
+        raise EmptyDatabaseError(path, f"the subset {start} to {stop} holds no record of {total}")
+    return RecordSequence(sizes, start, stop)

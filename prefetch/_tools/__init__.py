@@ -1,0 +1,1 @@
+"""Survey, mean, previews, check; making databases."""

@@ -1,0 +1,47 @@
+"""Making databases: of listed images, of class folders, of arrays.
+
+`open_input` finds out what the input is and returns its examples; `convert` stores them. Between
+the two, `Examples` is all that either knows of the other.
+"""
+
+from __future__ import annotations
+
+from prefetch._tools.convert.draft import check_free
+from prefetch._tools.convert.errors import (
+    ChangedInputError,
+    ConversionError,
+    InputError,
+    NothingConvertedError,
+    OptionsError,
+    ShapesDifferError,
+    Unreadable,
+    UnreadableImagesError,
+    read_or_written,
+)
+from prefetch._tools.convert.images import Treatment
+from prefetch._tools.convert.inputs import Input, InputOptions, Kind, open_input
+from prefetch._tools.convert.labels import LabelRule
+from prefetch._tools.convert.report import Report, is_finished
+from prefetch._tools.convert.store import convert
+
+__all__ = [
+    "ChangedInputError",
+    "ConversionError",
+    "Input",
+    "InputError",
+    "InputOptions",
+    "Kind",
+    "LabelRule",
+    "NothingConvertedError",
+    "OptionsError",
+    "Report",
+    "ShapesDifferError",
+    "Treatment",
+    "Unreadable",
+    "UnreadableImagesError",
+    "check_free",
+    "convert",
+    "is_finished",
+    "open_input",
+    "read_or_written",
+]

@@ -1,0 +1,429 @@
+"""A database that is being written: under another name until it is whole.
+
+All of it lies in the folder ``NAME.partial`` beside its final place ``NAME``:
+
+- ``conversion.json`` says what is being converted, so that only the same is gone on with. Whoever
+  writes holds a lock on it, which ends with the process, however that ends.
+- ``notes`` holds a note of each record put, such as what tells whether its source has changed. It
+  may hold some of records that were not committed, and lack some after a crash of the machine.
+- ``database/`` holds the records committed so far. A commit is all or nothing, on disk when it
+  returns, so that a killed process or a full disk costs the records since the last one at most.
+
+Finished, ``database/`` is renamed to its final name, which is all or nothing too.
+
+LMDB's map, the most that a database can grow to, starts small and grows by what is needed: readers
+reserve as much address space as the last map had. A transaction that fills it is taken back, and
+written again into a larger one, so that nothing is lost and nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import lmdb
+
+from prefetch._errors.classes import SourceError
+from prefetch._files.output import cure, room
+from prefetch._source.lmdb.before_writing import check_sound, find_irregular
+from prefetch._source.lmdb.file import DatabaseFile
+from prefetch._tools.convert.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NOTE_BYTES: Final = 48
+_OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv", "conversion.json"))
+_MAP_BYTES: Final = 1 << 20
+_GROWTH: Final = 1.125
+# A commit waits for the disk: it should be worth it, and cost little to do again.
+_COMMIT_BYTES: Final = 1 << 25
+_COMMIT_RECORDS: Final = 5000
+# Pages that were freed between commits are given back by copying the database, which costs as much
+# time and room again; below this share of its size they stay.
+_WASTE: Final = 1 / 256
+
+
+class Draft:
+    """A database that is being written; one thread at a time.
+
+    Args:
+        final: Where it goes.
+        description: What is converted; compared where a draft is gone on with.
+        resume: Go on with a draft that an earlier process left, if there is one.
+        map_bytes: LMDB's map to begin with.
+        commit_bytes: Records are committed whenever there are so many bytes of them.
+
+    Raises:
+        ConversionError: Something is at the final place, or an earlier process has left a draft and
+            it is not to be resumed, or is of something else; or another process is writing it; or
+            the folders cannot be made.
+    """
+
+    def __init__(
+        self,
+        final: Path,
+        description: dict[str, Any],
+        *,
+        resume: bool = False,
+        map_bytes: int = _MAP_BYTES,
+        commit_bytes: int = _COMMIT_BYTES,
+    ) -> None:
+        self._final = final.absolute()
+        self.folder = self._final.with_name(f"{self._final.name}.partial")
+        check_free(self._final)
+        self._made: list[Path] = []
+        try:
+            self._made += (one for one in self._final.parents if not one.exists())
+            self._final.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
+            self._lock = _locked(self.folder / "conversion.json")
+        except OSError as error:
+            self._remove_made()
+            raise self._not_begun(error) from error
+        with ExitStack() as undo:
+            undo.callback(os.close, self._lock)
+            try:
+                _agree(self._lock, self.folder, description, resume=resume)
+                self._notes = os.open(self.folder / "notes", _OPEN, 0o666)
+                undo.callback(os.close, self._notes)
+                _check_whole(self.folder / "database")
+                self._environment = lmdb.open(
+                    os.fsencode(self.folder / "database"),
+                    map_size=map_bytes,
+                    lock=False,
+                    mode=0o777,  # less umask, as for every other file; LMDB's binding has 0755
+                )
+                undo.callback(self._environment.close)
+                self._last_key = self._stored_last_key()
+            except (lmdb.Error, OSError) as error:
+                raise self._not_begun(error) from error
+            self._undo = undo.pop_all()
+        self._commit_bytes = commit_bytes
+        self._pending: list[tuple[bytes, bytes]] = []
+        self._pending_bytes = 0
+        self._pending_notes: list[bytes] = []
+        # What follows the last whole note is of a write that was cut.
+        self._notes_end = os.fstat(self._notes).st_size // NOTE_BYTES * NOTE_BYTES
+        self._closed = False
+
+    @property
+    def num_committed(self) -> int:
+        """How many records are stored for good."""
+        entries: int = self._environment.stat()["entries"]
+        return entries
+
+    def keys(self) -> Iterator[bytes]:
+        """Yield the keys that are stored, in order."""
+        with self._environment.begin() as transaction:
+            yield from transaction.cursor().iternext(keys=True, values=False)
+
+    def value(self, key: bytes) -> bytes | None:
+        """Return the value that is stored under a key."""
+        with self._environment.begin() as transaction:
+            value: bytes | None = transaction.get(key)
+            return value
+
+    def notes(self) -> bytes:
+        """Return the notes of what was put and committed, and of some that was not, in order."""
+        content = b""
+        while len(content) < self._notes_end:
+            content += os.pread(self._notes, self._notes_end - len(content), len(content))
+        return content
+
+    def put(self, key: bytes, value: bytes, *, note: bytes = b"") -> None:
+        """Store a record, at the latest when it is finished.
+
+        Args:
+            key: Its key.
+            value: Its value.
+            note: `NOTE_BYTES` that are kept of it until all is finished, or none.
+
+        Raises:
+            ConversionError: The disk is full, or fails.
+        """
+        self._pending.append((key, value))
+        if note:
+            self._pending_notes.append(note)
+        self._pending_bytes += len(key) + len(value)
+        if self._pending_bytes >= self._commit_bytes or len(self._pending) >= _COMMIT_RECORDS:
+            self.commit()
+
+    def commit(self) -> None:
+        """Store what was put since the last commit; on disk when it returns.
+
+        Raises:
+            ConversionError: The disk is full, or fails; what was committed before is intact.
+        """
+        while self._pending:
+            last = self._last_key
+            try:
+                self._write_notes()
+                with self._environment.begin(write=True) as transaction:
+                    for key, value in self._pending:
+                        is_next = key > last
+                        transaction.put(key, value, append=is_next)
+                        last = key if is_next else last
+            except lmdb.MapFullError:
+                self._grow()
+            except (lmdb.Error, OSError) as error:
+                raise self._failure(error) from error
+            else:
+                self._last_key = last
+                self._pending = []
+                self._pending_bytes = 0
+
+    def finish(self, files: dict[str, str] | None = None) -> int:
+        """Give the database its final name, and return its size in bytes.
+
+        Args:
+            files: Text files that go beside its data: names and contents.
+
+        Raises:
+            ConversionError: The disk is full, or fails; it can be resumed then.
+        """
+        self.commit()
+        if os.path.lexists(self._final):
+            raise self._overtaken()
+        try:
+            database = self._compacted()
+            for name, content in (files or {}).items():
+                path = database / name
+                path.write_text(content, encoding="utf-8", errors="surrogateescape")
+                _sync(path)
+            _sync(database / "data.mdb")
+            _sync(database)
+            try:
+                database.rename(self._final)
+            except OSError:
+                if os.path.lexists(self._final):
+                    raise self._overtaken() from None
+                raise
+            _sync(self._final.parent)
+        except (lmdb.Error, OSError) as error:
+            raise self._failure(error) from error
+        self.discard()
+        return (self._final / "data.mdb").stat().st_size
+
+    def discard(self) -> None:
+        """Close the draft and remove it, and the folders that were made for it alone."""
+        self._environment.close()
+        shutil.rmtree(self.folder, ignore_errors=True)  # what is left is no database
+        self._remove_made()
+        self.close()  # last, so that no other process begins in a folder that is being removed
+
+    def close(self) -> None:
+        """Close the draft as it is, without what is not committed; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _remove_made(self) -> None:
+        """Remove the folders above that were made for the draft, as far as nothing is in them."""
+        with suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
+
+    def _stored_last_key(self) -> bytes:
+        with self._environment.begin() as transaction:
+            cursor = transaction.cursor()
+            return cursor.key() if cursor.last() else b""
+
+    def _write_notes(self) -> None:
+        """Add the notes of what is to be committed; those of a commit that fails stay."""
+        content, end = b"".join(self._pending_notes), self._notes_end
+        while content:
+            written = os.pwrite(self._notes, content, end)
+            content, end = content[written:], end + written
+        self._pending_notes, self._notes_end = [], end
+
+    def _grow(self) -> None:
+        size = self._environment.info()["map_size"]
+        page = self._environment.stat()["psize"]
+        grown = max(int(size * _GROWTH), size + 2 * self._pending_bytes)
+        self._environment.set_mapsize(-(-grown // page) * page)
+
+    def _compacted(self) -> Path:
+        """Return the folder of the closed database, copied without its free pages if that pays."""
+        stat, info = self._environment.stat(), self._environment.info()
+        num_pages = info["last_pgno"] + 1
+        used = sum(stat[kind] for kind in ("branch_pages", "leaf_pages", "overflow_pages"))
+        database = self.folder / "database"
+        if num_pages - used - 2 > num_pages * _WASTE:
+            compact = self.folder / "compact"
+            shutil.rmtree(compact, ignore_errors=True)
+            compact.mkdir()
+            self._environment.set_mapsize(num_pages * stat["psize"])
+            self._environment.copy(os.fsencode(compact), compact=True)  # type: ignore[arg-type]
+            database = compact
+        self._environment.close()
+        return database
+
+    def _overtaken(self) -> ConversionError:
+        return ConversionError(
+            f"{self._final}: was made by somebody else meanwhile; remove it and go on with --resume"
+        )
+
+    def _not_begun(self, error: lmdb.Error | OSError) -> ConversionError:
+        if isinstance(error, FileExistsError):
+            what, help_ = f"{error.filename} is no folder", "name another place"
+        elif isinstance(error, OSError):
+            what, help_ = error.strerror or str(error), cure(error, self.folder)
+        elif isinstance(error, lmdb.DiskError):
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            what, help_ = str(error), cure(full, self.folder)
+        else:
+            what = str(error)
+            help_ = "remove the folder to begin anew, without --resume"
+        return ConversionError(
+            f"{self.folder}: the database cannot be begun there: {what}; {help_}"
+        )
+
+    def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        left = room(self.folder)  # LMDB tells a full disk as an I/O error
+        return ConversionError(
+            f"{self.folder}: writing the database failed: {what}; {left}; "
+            f"what was written before is kept: see to the disk and go on with --resume"
+        )
+
+
+def check_free(final: Path) -> None:
+    """Refuse a place for a database where something is.
+
+    Raises:
+        ConversionError: There is.
+    """
+    if not os.path.lexists(final):
+        return
+    # Where DB is forgotten, the last of the inputs stands in its place: nobody is to remove that.
+    may_go = final.is_dir() and {path.name for path in final.iterdir()} <= _DATABASE_FILES
+    cure = "remove it, or choose another name" if may_go else "and is no database; name another"
+    raise ConversionError(f"{final.absolute()}: is there already{';' if may_go else ''} {cure}")
+
+
+def _describe(descriptor: int, content: bytes) -> None:
+    """Write the description of a draft, all of it or nothing."""
+    written = 0
+    try:
+        written = os.pwrite(descriptor, content, 0)
+        os.fsync(descriptor)
+    finally:
+        if written < len(content):
+            os.ftruncate(descriptor, 0)
+    if written < len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _check_whole(folder: Path) -> None:
+    """Refuse a database that was cut or damaged: LMDB would map it, and end the process.
+
+    One that was not even begun whole, as on a full disk, is removed.
+
+    Raises:
+        ConversionError: It was.
+    """
+    data = folder / "data.mdb"
+    if folder.is_symlink() or find_irregular(folder.glob("*")) is not None:
+        raise ConversionError(
+            f"{folder}: holds a link, or what is no file, and is not written to; remove "
+            f"{folder.parent} to begin anew, without --resume"
+        )
+    if not data.exists():
+        return
+    if data.stat().st_size < 2 * os.sysconf("SC_PAGE_SIZE"):
+        shutil.rmtree(folder)
+    else:
+        try:
+            with closing(DatabaseFile(folder)) as file:
+                check_sound(file)
+        except SourceError as error:
+            raise ConversionError(
+                f"{error}; remove {folder.parent} to begin anew, without --resume"
+            ) from None
+
+
+def _locked(path: Path) -> int:
+    """Open the file that describes a draft, and return its descriptor, locked.
+
+    Raises:
+        ConversionError: Another process has it locked, or has just removed it.
+        OSError: It cannot be opened.
+    """
+    descriptor = os.open(path, _OPEN, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConversionError(
+            f"{path.parent}: another conversion is writing it; wait for its end, or choose "
+            f"another name"
+        ) from None
+    if os.fstat(descriptor).st_nlink == 0:
+        os.close(descriptor)
+        raise ConversionError(f"{path.parent}: another conversion has just ended; begin again")
+    return descriptor
+
+
+def _agree(descriptor: int, folder: Path, description: dict[str, Any], *, resume: bool) -> None:
+    """Write the description of a new draft, or compare it with that of an old one.
+
+    Raises:
+        ConversionError: There is an old one that is not to be resumed, or of something else.
+    """
+    content = os.pread(descriptor, 1 << 20, 0)
+    if not content:
+        others = sorted(path.name for path in folder.iterdir() if path.name != "conversion.json")
+        if others:
+            (folder / "conversion.json").unlink()
+            raise ConversionError(
+                f"{folder}: is there already, and holds {others[0]}, which is of no conversion; "
+                f"the folder is needed while the database is made: move it, or choose another name"
+            )
+        _describe(descriptor, json.dumps(description, indent=2).encode())
+        return
+    if not resume:
+        raise ConversionError(
+            f"{folder}: an earlier conversion has not finished; go on with it with --resume, "
+            f"or remove the folder to begin anew"
+        )
+    try:
+        before = dict(json.loads(content))
+    except (TypeError, ValueError):
+        before = {}
+    if before.get("format") != description.get("format"):
+        raise ConversionError(
+            f"{folder}: cannot be resumed: it is of another version of this program, or damaged; "
+            f"remove the folder to begin anew, without --resume"
+        )
+    other = sorted(
+        name for name in {*before, *description} if before.get(name) != description.get(name)
+    )
+    if other:
+        raise ConversionError(
+            f"{folder}: cannot be resumed, since what is converted has changed "
+            f"({', '.join(other)}); repeat the same command, or remove the folder to begin anew, "
+            f"without --resume"
+        )
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or a folder's entries are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

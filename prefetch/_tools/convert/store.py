@@ -1,0 +1,323 @@
+"""Converting: all cores make records of the input, and one writer stores them in order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from prefetch._errors.text import counted
+from prefetch._process.limits import num_cores
+from prefetch._tools.convert.draft import Draft
+from prefetch._tools.convert.errors import (
+    ConversionError,
+    NothingConvertedError,
+    ShapesDifferError,
+    Unreadable,
+    UnreadableError,
+    UnreadableImagesError,
+)
+from prefetch._tools.convert.examples import Example
+from prefetch._tools.convert.images import one_thread_a_call
+from prefetch._tools.convert.report import FINISHED_FILE, Report, finished_report, finished_text
+from prefetch._tools.convert.resume import Stored, check_unchanged, note_of
+from prefetch._tools.step_thread import aside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+    from typing import TypeAlias
+
+    from prefetch._tools.convert.examples import Examples
+
+    Progress: TypeAlias = Callable[[int, int], None]
+    Shape: TypeAlias = tuple[int, int, int]
+    Outcome: TypeAlias = tuple[int, Example | str]
+
+logger = logging.getLogger(__name__)
+
+# Records that wait for the writer: enough for it to wait for the disk meanwhile.
+_AHEAD_BYTES: Final = 1 << 26
+_CHUNKS_A_THREAD: Final = 64
+_REMARKS_KEPT: Final = 5
+
+
+def convert(
+    examples: Examples,
+    database: Path,
+    *,
+    threads: int | None = None,
+    check_size: bool = False,
+    skip_unreadable: bool = False,
+    resume: bool = False,
+    files: dict[str, str] | None = None,
+    progress: Progress | None = None,
+    left_out: Callable[[tuple[Unreadable, ...]], None] | None = None,
+) -> Report:
+    """Write a database of examples, in the order of their keys.
+
+    It takes its name when it is whole. Whatever interrupts that leaves a folder beside it, of the
+    same name with ``.partial`` behind it, which ``resume`` goes on with.
+
+    Args:
+        examples: What is stored.
+        database: Folder to make; there must be nothing yet.
+        threads: How many read; None for one a core. The result does not depend on it.
+        check_size: Refuse records whose shape is not that of the first.
+        skip_unreadable: Leave out images that cannot be read, instead of failing at the end.
+        resume: Go on with what an interrupted conversion of the same input has left, if it has;
+            where one has finished with the same names, labels and options, nothing is done.
+        files: Text files that go into the folder too: names and contents.
+        progress: Called now and then with the images done and the images in all.
+        left_out: Called with the images that are left out, if there are any, before the database
+            takes its name; where it raises, all that is stored can be gone on with.
+
+    Raises:
+        UnreadableImagesError: Images cannot be read, and are not to be skipped.
+        NothingConvertedError: None of them can be read.
+        ChangedInputError: What an interrupted conversion has stored is of other content.
+        ShapesDifferError: Shapes differ, and are not to.
+        ConversionError: The disk is full, the place is taken, or no place to write.
+    """
+    num_threads = threads or num_cores()
+    description = description_of(examples)
+    finished = finished_report(database, description) if resume else None
+    if finished is not None and _is_as_asked(
+        finished, check_size=check_size, skip_unreadable=skip_unreadable
+    ):
+        _tell(left_out, finished.unreadable)
+        return finished
+    with Draft(database, description, resume=resume) as draft:
+        stored = frozenset(draft.keys())
+        earlier = check_unchanged(draft, examples, stored, progress) if stored else Stored()
+        todo: Sequence[int] = range(len(examples))
+        if stored:
+            todo = [index for index in todo if examples.key(index) not in stored]
+        tally = _Tally(examples, earlier, one_shape_in=draft.folder if check_size else None)
+        try:
+            _store(draft, examples, todo, num_threads=num_threads, tally=tally, progress=progress)
+        except ConversionError:
+            raise  # which says what to do
+        except KeyboardInterrupt:
+            with suppress(ConversionError):
+                draft.commit()  # what waits for the next commit may have taken minutes
+            logger.warning(
+                "%s: %d of %s stored; --resume goes on with it",
+                draft.folder,
+                draft.num_committed,  # the tally may be one ahead
+                counted(len(examples), "record"),
+            )
+            raise
+        except BaseException:
+            logger.warning("%s: what is stored so far; --resume goes on with it", draft.folder)
+            raise
+        unreadable = tuple(tally.unreadable)
+        if tally.num_stored == 0:
+            draft.discard()
+            raise NothingConvertedError(unreadable)
+        if unreadable and not skip_unreadable:
+            raise UnreadableImagesError(unreadable, len(examples))
+        try:
+            _tell(left_out, unreadable)
+        except BaseException:
+            logger.warning(
+                "%s: all that can be read is stored; --resume goes on with it", draft.folder
+            )
+            raise
+        report = tally.report(len(examples))
+        kept = {FINISHED_FILE: finished_text(description, report)}
+        return replace(report, size_bytes=draft.finish({**(files or {}), **kept}))
+
+
+def _tell(
+    left_out: Callable[[tuple[Unreadable, ...]], None] | None, unreadable: tuple[Unreadable, ...]
+) -> None:
+    """Call who wants to hear of the images that are left out, if there are any."""
+    if unreadable and left_out is not None:
+        left_out(unreadable)
+
+
+def _is_as_asked(finished: Report, *, check_size: bool, skip_unreadable: bool) -> bool:
+    """Return whether a finished database could have come of these options too."""
+    return (skip_unreadable or not finished.unreadable) and (
+        len(finished.shapes) == 1 or not check_size
+    )
+
+
+def description_of(examples: Examples) -> dict[str, str | int]:
+    """Return what a draft says of its conversion; the format is that of the draft's own files."""
+    return {"format": 3, **examples.fingerprint()}
+
+
+def _store(
+    draft: Draft,
+    examples: Examples,
+    todo: Sequence[int],
+    *,
+    num_threads: int,
+    tally: _Tally,
+    progress: Progress | None,
+) -> None:
+    """Read what is to do, and store it in this order."""
+    num_done = len(examples) - len(todo)
+    with one_thread_a_call(), closing(_in_order(examples, todo, num_threads)) as chunks:
+        for outcomes in chunks:
+            for index, outcome in outcomes:
+                if isinstance(outcome, Example):
+                    tally.count(index, outcome)
+                    note = note_of(index, outcome)
+                    draft.put(examples.key(index), outcome.value, note=note)
+                else:
+                    tally.unreadable.append(Unreadable(index, examples.name(index), outcome))
+            num_done += len(outcomes)
+            if progress is not None:
+                progress(num_done, len(examples))
+    draft.commit()
+
+
+class _Tally:
+    """Counts what is stored, and compares shapes where that is asked for.
+
+    Args:
+        examples: The input, for names.
+        earlier: What an earlier process has stored; is counted on.
+        one_shape_in: The draft, where its records are to have one shape; None where they need not.
+
+    Raises:
+        ShapesDifferError: What is stored already has several, and is to have one.
+    """
+
+    def __init__(self, examples: Examples, earlier: Stored, *, one_shape_in: Path | None) -> None:
+        self.unreadable: list[Unreadable] = []
+        self._examples = examples
+        self._num_resumed = earlier.num_records
+        self._counted = earlier
+        self._one_shape_in = one_shape_in
+        self._num_turned = self._num_remarked = 0
+        self._remarks: list[tuple[str, str]] = []
+        if one_shape_in is not None:
+            for shape, index in list(earlier.first.items())[1:]:
+                self._refuse(index, shape)
+
+    @property
+    def num_stored(self) -> int:
+        return self._counted.num_records
+
+    def count(self, index: int, example: Example) -> None:
+        """Count an example.
+
+        Raises:
+            ShapesDifferError: Its shape is not that of the first, and is to be.
+        """
+        counted_on = self._counted
+        if self._one_shape_in is not None and counted_on.first.keys() - {example.shape}:
+            self._refuse(index, example.shape)
+        counted_on.count(index, example.shape, unchanged=example.unchanged)
+        self._num_turned += example.is_turned
+        if example.remark:
+            self._num_remarked += 1
+            if len(self._remarks) < _REMARKS_KEPT:
+                self._remarks.append((self._examples.name(index), example.remark))
+
+    def report(self, num_images: int) -> Report:
+        """Return what was counted, of a database whose size is not known yet."""
+        return Report(
+            num_images=num_images,
+            num_stored=self.num_stored,
+            num_resumed=self._num_resumed,
+            num_unchanged=self._counted.num_unchanged,
+            shapes=dict(self._counted.shapes.most_common()),
+            unreadable=tuple(self.unreadable),
+            size_bytes=0,
+            num_turned=self._num_turned,
+            remarks=tuple(self._remarks),
+            num_remarked=self._num_remarked,
+        )
+
+    def _refuse(self, index: int, shape: Shape) -> NoReturn:
+        """Refuse an example whose shape is not that of the first."""
+        first_shape, first = next(iter(self._counted.first.items()))
+        raise ShapesDifferError(
+            f"{self._examples.name(index)}: is {_shown(shape)} (channels x height x width), but "
+            f"{self._examples.name(first)} is {_shown(first_shape)}, and --check-size asks for one "
+            f"shape; replace it and go on with --resume, or remove {self._one_shape_in} and begin "
+            f"anew with --resize-height and --resize-width"
+        )
+
+
+def _in_order(
+    examples: Examples, todo: Sequence[int], num_threads: int
+) -> Generator[list[Outcome]]:
+    """Yield chunks of examples, or why one cannot be read, in order; threads read ahead."""
+    ended = threading.Event()  # so that Ctrl-C waits for the images begun, not for their chunks
+    return aside(lambda: _read_ahead(examples, todo, num_threads, ended), give_up=ended.set)
+
+
+def _read_ahead(
+    examples: Examples, todo: Sequence[int], num_threads: int, ended: threading.Event
+) -> Generator[list[Outcome]]:
+    """Do so, until it has ended."""
+    waiting: deque[Future[list[Outcome]]] = deque()
+    pace = _Pace(chunk=1, most_waiting=2 * num_threads)
+    start = 0
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-convert") as pool:
+        try:
+            while start < len(todo):
+                part = todo[start : start + pace.chunk]
+                waiting.append(pool.submit(_read, examples, part, ended))
+                start += pace.chunk
+                if len(waiting) > pace.most_waiting:
+                    outcomes = waiting.popleft().result()
+                    pace = _pace(outcomes, examples.chunk, num_threads)
+                    yield outcomes
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(examples: Examples, indices: Sequence[int], ended: threading.Event) -> list[Outcome]:
+    """Read some examples, on one of the threads; fewer where nobody wants them any more."""
+    outcomes: list[Outcome] = []
+    for index in indices:
+        if ended.is_set():
+            break
+        try:
+            outcomes.append((index, examples.read(index)))
+        except UnreadableError as error:
+            outcomes.append((index, str(error)))
+    return outcomes
+
+
+class _Pace(NamedTuple):
+    """How far threads read ahead.
+
+    Attributes:
+        chunk: Examples that a thread reads at once.
+        most_waiting: Chunks that are begun and not stored.
+    """
+
+    chunk: int
+    most_waiting: int
+
+
+def _pace(outcomes: Sequence[Outcome], chunk: int, num_threads: int) -> _Pace:
+    """Return the pace for examples as large as some that were read.
+
+    Twice as many chunks as threads keep all of them busy; beyond, it is bytes that count.
+    """
+    nbytes = sum(len(one.value) for _, one in outcomes if isinstance(one, Example))
+    mean_bytes = nbytes // len(outcomes) + 1
+    chunk = max(1, min(chunk, _AHEAD_BYTES // (2 * num_threads * mean_bytes)))
+    most = _AHEAD_BYTES // (chunk * mean_bytes)
+    return _Pace(chunk, max(num_threads + 1, min(most, _CHUNKS_A_THREAD * num_threads)))
+
+
+def _shown(shape: Shape) -> str:
+    return " x ".join(map(str, shape))

@@ -1,0 +1,147 @@
+"""One record looked at for its own sake: what kind it is, its shape and label, what is wrong.
+
+A feed asks whether a record fits a batch; a survey of a database, or a picture of it, takes each
+record as it comes. What counts as bad is what a feed without options would refuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefetch._record.decode import ImageDecoder
+from prefetch._record.faults import BadRecordError, Fault, Reason, no_datum
+from prefetch._record.image_format import format_of
+from prefetch._record.jpeg import JPEG_SIGNATURE, read_jpeg_header
+from prefetch._record.pixels import image_bytes, raw_pixels
+from prefetch._record.wire import DatumError, parse_datum
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from prefetch._record.wire import DatumView
+
+    Shape: TypeAlias = tuple[int, int, int]
+
+RAW = "raw"
+FLOAT = "float"
+DAMAGED = "damaged"
+UNKNOWN_IMAGE = "encoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one record is.
+
+    Attributes:
+        kind: ``raw``, ``float``, an image format such as ``jpeg``, ``encoded`` for an image of an
+            unknown format, or ``damaged`` where the bytes are no Datum.
+        shape: (channels, height, width); None where it is not known without decoding.
+        label: As stored; None where the bytes are no Datum.
+        fault: What is wrong with it; None where nothing was found.
+        decoded: Whether an image file was decoded for it.
+        num_odd: How many of its values are no finite numbers, where these were read.
+        is_turned: Whether it is a JPEG that EXIF asks to turn.
+        remark: What libjpeg says of it and leaves its pixels as they are, where it was decoded.
+    """
+
+    kind: str
+    shape: Shape | None
+    label: int | None
+    fault: Fault | None = None
+    decoded: bool = False
+    num_odd: int = 0
+    is_turned: bool = False
+    remark: str = ""
+
+
+class Examiner:
+    """Looks at records, one at a time; not thread-safe."""
+
+    def __init__(self) -> None:
+        self._decoder = ImageDecoder()
+
+    def examine(self, value: memoryview, *, decode: bool, read_floats: bool = False) -> Finding:
+        """Look at a record.
+
+        Args:
+            value: The bytes of a Datum.
+            decode: Whether to decode an image file. Otherwise only its first bytes are read, and
+                of a JPEG its header; pixels of raw records are never read.
+            read_floats: Whether to look for values of float_data that are no finite numbers.
+        """
+        try:
+            datum = parse_datum(value)
+        except DatumError as bad:
+            return Finding(DAMAGED, None, None, no_datum(0, bad.reason, bad.numbers, value))
+        kind = kind_of(datum)
+        decode = decode and datum.encoded
+        shape: Shape | None = None
+        num_odd = 0
+        try:
+            if not datum.encoded:
+                pixels = raw_pixels(datum, np.dtype(np.float32))
+                channels, height, width = pixels.shape
+                shape = channels, height, width
+                if read_floats and kind == FLOAT:
+                    num_odd = pixels.size - int(np.isfinite(pixels).sum())
+            elif decode:
+                height, width, channels = self._decoder.decode(image_bytes(datum)).shape
+                shape = channels, height, width
+            elif image_bytes(datum) and kind == "jpeg":
+                height, width, channels = self._decoder.shape(image_bytes(datum))
+                shape = channels, height, width
+        except BadRecordError as bad:
+            return Finding(kind, None, datum.label, bad.at(0), decode)
+        remark = self._decoder.remark if decode else ""
+        return Finding(kind, shape, datum.label, None, decode, num_odd, is_turned(datum), remark)
+
+    def pixels(self, value: memoryview, side: int) -> NDArray[Any]:
+        """Return a record's pixels, for a small picture of it.
+
+        Args:
+            value: The bytes of a Datum.
+            side: Length of the picture's sides; a large image may come smaller than it is stored,
+                but no smaller than this.
+
+        Returns:
+            uint8 or float32 (channels, height, width), channels as stored, or blue first where an
+            image file was decoded. A raw record that looks like height x width x channels is taken
+            for that. Valid until the next call, and as long as the record's value.
+
+        Raises:
+            BadRecordError: The record has none.
+        """
+        try:
+            datum = parse_datum(value)
+        except DatumError as bad:
+            fault = no_datum(0, bad.reason, bad.numbers, value)
+            raise BadRecordError(fault.reason, fault.numbers, detail=fault.detail) from None
+        if datum.encoded:
+            return self._decoder.decode_small(image_bytes(datum), side).transpose(2, 0, 1)
+        try:
+            return raw_pixels(datum, np.dtype(np.float32))
+        except BadRecordError as bad:
+            if bad.reason != Reason.LOOKS_HWC or datum.data is None:
+                raise
+            rows = datum.channels, datum.height, datum.width
+            return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1)
+
+
+def is_turned(datum: DatumView) -> bool:
+    """Return whether a record is a JPEG that EXIF asks to turn."""
+    if not (datum.encoded and datum.data and bytes(datum.data[:3]) == JPEG_SIGNATURE):
+        return False
+    header = read_jpeg_header(datum.data)
+    return header is not None and header.is_turned
+
+
+def kind_of(datum: DatumView) -> str:
+    """Return the kind of a record, by its first bytes where it is an image file."""
+    if not datum.encoded:
+        return RAW if datum.data or not datum.floats.size else FLOAT
+    return format_of(bytes((datum.data or b"")[:16])) or UNKNOWN_IMAGE

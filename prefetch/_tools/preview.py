@@ -1,0 +1,238 @@
+"""What a sheet shows of a database, and of a feed's batches.
+
+A batch is shown before mean and scale, exactly: the same configuration without them makes the same
+draws, so that a second feed gives the very images that the first one normalises. Its numbers, range
+and mean, are those of the first, which the network sees.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from prefetch._config.load import load_config
+from prefetch._errors.classes import LabelsNotProducedError
+from prefetch._errors.text import counted, shown_key, shown_name
+from prefetch._feed.endless import endless
+from prefetch._feed.open import open as open_feed
+from prefetch._record.faults import BadRecordError, Reason
+from prefetch._record.wire import DatumError, parse_datum
+from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, tile_of
+from prefetch._source.lmdb.database import Database
+from prefetch._source.lmdb.sample import RecordSampler
+from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._tools.examine import Examiner
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from prefetch._config.load import FeedConfig
+    from prefetch._ring.batch import Batch
+
+MOST_TILES: Final = 64
+"""Of a larger batch the first so many are shown."""
+
+
+def record_sheet(
+    path: str | os.PathLike[str], *, num_records: int = 48, blue_first: bool = True
+) -> NDArray[np.uint8]:
+    """Draw some of a database's records as they are stored; blocks while they are read.
+
+    Args:
+        path: The database's folder, or its data file.
+        num_records: How many, drawn at random but the same each time; all where there are fewer.
+        blue_first: Whether the first of three channels is shown as blue; otherwise as red.
+
+    Returns:
+        The picture, uint8 (height, width, 3), blue first.
+
+    Raises:
+        SourceError: The database cannot be read.
+    """
+    with closing(Database(Snapshot(path))) as database:
+        total, heading = database.num_records, database.path
+        # About twice as many as needed, since their number varies. They come in key order, some
+        # leaves at a time, so that those left out are drawn from all of them. A second sampler
+        # draws the same again: an image is decoded only where it is shown.
+        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+            drawn = [order for order, _, _ in records]
+        places = np.random.default_rng(0).permutation(len(drawn))[:num_records].tolist()
+        chosen = {drawn[place] for place in places}
+        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+            shown = [
+                (order, _record_tile(key, value))
+                for order, key, value in records
+                if order in chosen
+            ]
+        database.snapshot.check()
+    tiles = [tile for _, tile in sorted(shown, key=lambda one: one[0])]
+    which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
+    note = (
+        f"{which} of {counted(total, 'record')} as stored{_colours(tiles, blue_first=blue_first)}"
+    )
+    return contact_sheet(tiles, heading=shown_name(heading), notes=[note], blue_first=blue_first)
+
+
+def _colours(tiles: Sequence[Tile], *, blue_first: bool) -> str:
+    """Say what is taken for which colour, where there are any."""
+    if not any(tile.pixels is not None and len(tile.pixels) in {3, 4} for tile in tiles):
+        return ""
+    order = "blue, green, red" if blue_first else "red, green, blue"
+    return f"; the first three channels are shown as {order}"
+
+
+def _record_tile(key: bytes, value: memoryview) -> Tile:
+    examiner = Examiner()
+    label, alarm = "no Datum", ""
+    try:
+        label = f"label {parse_datum(value).label}"
+        fault = examiner.examine(value, decode=False).fault
+        alarm = "" if fault is None else _in_words(fault.reason)
+        return tile_of(examiner.pixels(value, SIDE), label, shown_key(key), alarm)
+    except DatumError as bad:
+        alarm = _in_words(Reason(bad.reason))
+    except BadRecordError as bad:
+        alarm = _in_words(bad.reason)
+    return Tile(None, label, shown_key(key), alarm)
+
+
+def _in_words(reason: Reason) -> str:
+    return reason.name.lower().replace("_", " ").replace("hwc", "HWC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchView:
+    """One batch, as a network sees it and as a person does.
+
+    Attributes:
+        epoch: Its epoch, from 0.
+        number: Its number in the epoch, from 0.
+        shape: Shape of the batch's data.
+        dtype: Type of its values.
+        least: Smallest value.
+        most: Largest value.
+        mean: Mean of the values.
+        deviation: Their standard deviation.
+        labels: One a record; None where the feed makes none.
+        keys: One a record.
+        images: (n, channels, height, width) of the first records, before mean and scale.
+    """
+
+    epoch: int
+    number: int
+    shape: tuple[int, ...]
+    dtype: str
+    least: float
+    most: float
+    mean: float
+    deviation: float
+    labels: list[float] | None
+    keys: list[bytes]
+    images: NDArray[Any]
+
+
+def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
+    """Yield the first batches of a feed.
+
+    They are read on the CPU; the device of the configuration is not used, and no bad record is
+    put into its quarantine.
+
+    Args:
+        config: What is served.
+        num_batches: How many.
+
+    Raises:
+        PrefetchError: As opening and reading the feed would.
+        EmptyDatabaseError: An epoch has no batches.
+    """
+    fixed = _fixed(config)
+    dtype = "uint8" if config.transform.dtype == "uint8" else "float32"
+    bare = load_config(
+        fixed,
+        transform={"mean_value": (), "mean_file": None, "scale": 1.0, "dtype": dtype},
+    )
+    with open_feed(fixed) as feed, open_feed(bare) as bare_feed:
+        pairs = zip(endless(feed), endless(bare_feed), strict=True)
+        for _, (batch, plain) in zip(range(num_batches), pairs, strict=False):
+            yield _view(batch, plain, channels_last=config.transform.layout == "nhwc")
+
+
+def _fixed(config: FeedConfig) -> FeedConfig:
+    """Return a configuration that two feeds serve alike, with no effect but reading."""
+    options: dict[str, Any] = {
+        "device": "cpu",
+        "threads": 1,
+        "epochs": None,
+        "transform": {"where": "host"},
+    }
+    if config.seed is None:
+        options["seed"] = secrets.randbits(32)
+    if config.quarantine is not None:
+        options |= {"quarantine": None, "on_bad_record": "skip"}
+    return load_config(config, **options)
+
+
+def _view(batch: Batch, plain: Batch, *, channels_last: bool) -> BatchView:
+    values = batch.data.numpy(writable=False)
+    images = plain.data.numpy(writable=False)[:MOST_TILES]
+    with np.errstate(invalid="ignore"):  # infinite values have no mean, and are shown as such
+        mean = float(values.mean(dtype=np.float64))
+        deviation = float(values.std(dtype=np.float64))
+    try:
+        labels = batch.label.numpy(writable=False).tolist()
+    except LabelsNotProducedError:
+        labels = None
+    return BatchView(
+        epoch=batch.epoch,
+        number=batch.number,
+        shape=batch.data.shape,
+        dtype=str(batch.data.dtype),
+        least=float(values.min()),
+        most=float(values.max()),
+        mean=mean,
+        deviation=deviation,
+        labels=labels,
+        keys=batch.keys,
+        images=(images.transpose(0, 3, 1, 2) if channels_last else images).copy(),
+    )
+
+
+def batch_sheet(
+    view: BatchView, *, notes: tuple[str, ...] = (), blue_first: bool = True
+) -> NDArray[np.uint8]:
+    """Draw a batch.
+
+    Args:
+        view: The batch.
+        notes: Lines to stand beneath the heading.
+        blue_first: Whether the first of three channels is shown as blue; otherwise as red.
+
+    Returns:
+        The picture, uint8 (height, width, 3), blue first.
+    """
+    shape = " x ".join(map(str, view.shape))
+    heading = f"batch {view.number} of epoch {view.epoch}: {shape} {view.dtype}"
+    numbers = (
+        f"values {view.least:.4g} to {view.most:.4g}, mean {view.mean:.4g}, "
+        f"standard deviation {view.deviation:.4g}"
+    )
+    tiles = [
+        tile_of(
+            image,
+            "no label" if view.labels is None else f"label {view.labels[row]:.15g}",
+            shown_key(view.keys[row]),
+        )
+        for row, image in enumerate(view.images)
+    ]
+    which = "" if len(tiles) == len(view.keys) else f"the first {len(tiles)} "
+    pictured = f"{which}shown before mean and scale{_colours(tiles, blue_first=blue_first)}"
+    return contact_sheet(
+        tiles, heading=heading, notes=[*notes, numbers, pictured], blue_first=blue_first
+    )

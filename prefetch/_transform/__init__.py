@@ -1,0 +1,1 @@
+"""What is done to a record, on the host or the device."""

@@ -1,0 +1,127 @@
+"""Records into staging memory, for a device that transforms them: the host's part of it.
+
+The host parses, checks and copies. A record's pixels are copied as they are stored wherever its
+size is that of its place; else its window is cut. Every verdict on a bad record is one of the host
+kernel on the same record, so that all errors are the host's, word for word:
+
+1. All records of a part are filled into their places, by the kernel that fills uint8 batches.
+2. What it refuses for its size, although there is a crop, or because it holds float_data, may be no
+   fault at all. Such a record is tried again by itself: as a window in its place, or, of floats, as
+   a row finished on the host. What that says is the record's fault, or there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefetch._record.faults import Fault, Reason
+from prefetch._source.mapped_records import MappedRecords, views
+from prefetch._transform.host import RecordTransformer
+from prefetch._transform.options import Transform
+from prefetch._transform.record_filler import always
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from prefetch._transform.device import DeviceTransform
+    from prefetch._transform.record_filler import StoredImage
+    from prefetch._transform.staged_rows import StagedRows
+
+
+class RecordStager:
+    """Fills staged rows from records, for one thread; see `RecordFiller`.
+
+    Args:
+        device_transform: What the device will do to them; shared with other threads.
+        go_on: As for `RecordTransformer`.
+    """
+
+    def __init__(
+        self, device_transform: DeviceTransform, *, go_on: Callable[[], object] = always
+    ) -> None:
+        transform = device_transform.transform
+        self._device_transform = device_transform
+        self._transform = transform
+        as_stored = Transform(
+            train=False,
+            force_color=transform.force_color,
+            force_gray=transform.force_gray,
+            max_pixels_per_byte=transform.max_pixels_per_byte,
+            dtype=np.dtype(np.uint8),
+            raw_remark=transform.raw_remark,
+            image_remark=transform.image_remark,
+        )
+        cut = dataclasses.replace(
+            as_stored,
+            train=transform.train,
+            crop_size=transform.crop_size,
+            mirror=transform.mirror,
+            modulo=transform.modulo,
+        )
+        self._copying = RecordTransformer(as_stored, go_on=go_on)
+        self._cutting = RecordTransformer(cut, go_on=go_on)
+        self._finishing = RecordTransformer(transform, go_on=go_on)
+
+    def sample_shape(
+        self, records: Sequence[memoryview] | MappedRecords
+    ) -> tuple[int, ...] | Fault:
+        """Return the size of the records' places in a batch that begins with the first of some.
+
+        Returns:
+            (channels, height, width), or what is wrong with the record, at position 0; a JPEG is
+            read up to its pixels only, so fill() may still find it bad.
+        """
+        image = self.stored_image(records)
+        return image if isinstance(image, Fault) else self._device_transform.place(image)
+
+    def stored_image(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage | Fault:
+        """Return what the first of some records holds, or what is wrong with it."""
+        return self._finishing.stored_image(records)
+
+    def fill(
+        self,
+        records: Sequence[memoryview] | MappedRecords,
+        words: NDArray[np.uint32],
+        data: StagedRows,
+        labels: NDArray[Any] | None,
+    ) -> list[Fault]:
+        """Fill rows from records; bad bytes never raise. See `RecordTransformer.fill`."""
+        windows = self._device_transform.holds_windows(data.place)
+        data.begin(words, windows=windows)
+        first = self._cutting if windows else self._copying
+        faults = []
+        for fault in first.fill(records, words, data.pixels, labels):
+            row = fault.position
+            retried: list[Fault] = [fault]
+            if fault.reason is Reason.FLOATS_AS_UINT8:
+                retried = self._finish(row, views(records), words, data)
+            elif fault.reason is Reason.SIZE_DIFFERS and self._transform.crop_size:
+                # Where there is a mean image, the record is of the wrong size for that.
+                has_image = self._transform.mean_image is not None
+                retry = self._finish if has_image else self._cut
+                retried = retry(row, views(records), words, data)
+            faults += [dataclasses.replace(found, position=row) for found in retried]
+        return faults
+
+    def _cut(
+        self, row: int, values: Sequence[memoryview], words: NDArray[np.uint32], data: StagedRows
+    ) -> list[Fault]:
+        """Fill one row with a window."""
+        window = data.window(row, self._transform.crop_size)
+        return self._cutting.fill([values[row]], words[row : row + 1], window, None)
+
+    def _finish(
+        self, row: int, values: Sequence[memoryview], words: NDArray[np.uint32], data: StagedRows
+    ) -> list[Fault]:
+        """Fill one row by the host alone."""
+        shape = self._device_transform.sample_shape(data.place)
+        sample = np.empty((1, *shape), self._transform.dtype)
+        faults = self._finishing.fill([values[row]], words[row : row + 1], sample, None)
+        if not faults:
+            data.finish(row, sample[0])
+        return faults

@@ -1,0 +1,230 @@
+"""What is done to each record on its way into a batch, and who does it.
+
+A record's pixels are cut (crop), flipped (mirror), and become (pixel - mean) * scale, in that
+order, as in Caffe's transformer:
+
+- The crop is a square; its place is drawn in phase train and the centre, rounded down, in phase
+  test. The mirror's coin is thrown in either phase.
+- A mean image belongs to the uncropped record: each pixel has the mean of its own place in the
+  record subtracted, wherever it ends up. One mean value serves all channels of whatever record;
+  Caffe's habit of freezing the number of channels at the first is not kept.
+- Random words come from outside, three for each record: mirror, row, column. They are reduced
+  here because the ranges depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then
+  ``reduce(word, height - crop + 1)`` and ``reduce(word, width - crop + 1)``.
+
+Channels: encoded images are decoded blue first, and Caffe's tools write raw records in that order
+too, so ``stored`` and ``bgr`` deliver what is stored, and ``rgb`` turns the first three channels of
+3 or 4 around (a fourth is alpha and stays last); other numbers of channels have no colours and stay
+as they are. ``mean_value`` and a ``scale`` of one a channel are in the order of the *delivered*
+channels; a mean image is, like the records that it was made from, in the *stored* order.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefetch._kernels import reference, selection
+from prefetch._kernels.contract import ENCODED, Kernels
+from prefetch._record.decode import ImageDecoder
+from prefetch._record.faults import BadRecordError, Fault, Reason, no_datum
+from prefetch._record.pixels import image_bytes, raw_pixels
+from prefetch._record.wire import DatumError, parse_datum
+from prefetch._source.mapped_records import MappedRecords, fill_together, views
+from prefetch._transform.record_filler import StoredImage, always
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from prefetch._source.mapped_records import Request
+    from prefetch._transform.options import Transform
+
+logger = logging.getLogger("prefetch")
+
+
+class RecordTransformer:
+    """Turns records into rows of a batch, for one thread; owns its scratch memory.
+
+    Args:
+        transform: What to do; shared with other threads.
+        kernels: Who does it; by default the C extension, or its NumPy twin where that is missing.
+        go_on: Called before each encoded record of a `fill`; what it raises ends that.
+    """
+
+    def __init__(
+        self,
+        transform: Transform,
+        *,
+        kernels: Kernels | None = None,
+        go_on: Callable[[], object] = always,
+    ) -> None:
+        if kernels is None:
+            selection.announce()
+            kernels = selection.kernels
+        self._kernels = kernels
+        self._go_on = go_on
+        self._recipe = transform.recipe
+        self._dtype = transform.dtype
+        self._row_dtype = transform.row_dtype
+        self._decoder = ImageDecoder(
+            force_color=transform.force_color,
+            force_gray=transform.force_gray,
+            max_pixels_per_byte=transform.max_pixels_per_byte,
+        )
+        self._image_remark = transform.image_remark
+        self._raw_remark = transform.raw_remark
+        self._warns_of_raw = transform.force_color or transform.force_gray
+
+    def sample_shape(
+        self, records: Sequence[memoryview] | MappedRecords
+    ) -> tuple[int, ...] | Fault:
+        """Return the shape of the samples of a batch that begins with the first of some records.
+
+        Args:
+            records: As for `fill`; one at the least.
+
+        Returns:
+            (channels, height, width), or (height, width, channels) for layout nhwc, after the
+            crop; or what is wrong with the record, at position 0. Of a JPEG only the header is
+            read, so fill() may still find it bad.
+        """
+        found = self.stored_image(records)
+        if isinstance(found, Fault):
+            return found
+        return self._recipe.sample_shape(*found[:3])
+
+    def stored_image(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage | Fault:
+        """Return what the first of some records holds, or what is wrong with it.
+
+        As `sample_shape`, before the crop.
+        """
+        try:
+            image = self._stored(records)
+            reference.check_fit(image[:3], self._recipe)
+        except DatumError as bad:
+            return no_datum(0, bad.reason, bad.numbers, views(records)[0])
+        except BadRecordError as bad:
+            return bad.at(0)
+        return image
+
+    def _stored(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage:
+        """Return what the first record holds.
+
+        Raises:
+            DatumError: It does not parse.
+            BadRecordError: There is something else wrong with it.
+        """
+        if isinstance(records, MappedRecords):
+            shape = records.first_raw_shape(is_uint8=self._dtype == np.uint8)
+            if shape is not None:
+                return StoredImage(*shape, encoded=False)
+        datum = parse_datum(views(records)[0])
+        if datum.encoded:
+            height, width, channels = self._decoder.shape(image_bytes(datum))
+            return StoredImage(channels, height, width, encoded=True)
+        channels, height, width = raw_pixels(datum, self._dtype).shape
+        return StoredImage(channels, height, width, encoded=False)
+
+    def damage(self, records: Sequence[memoryview]) -> Fault | None:
+        """Return what is wrong with the image that the first of some records holds, decoded."""
+        try:
+            self._decoder.decode(image_bytes(parse_datum(records[0])))
+        except BadRecordError as bad:
+            return bad.at(0)
+        return None
+
+    def fill(
+        self,
+        records: Sequence[memoryview] | MappedRecords,
+        words: NDArray[np.uint32],
+        data: NDArray[Any],
+        labels: NDArray[Any] | None,
+    ) -> list[Fault]:
+        """Fill part of a batch from its records; bad bytes never raise.
+
+        Nothing refers to the records after it returns.
+
+        Args:
+            records: The records: each the bytes of a Datum, or where they are in a mapped database.
+            words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
+                Those that the transformation does not draw are ignored.
+            data: (n, *sample_shape) of the transform's dtype, C-contiguous; the rows to fill.
+            labels: (n,) of any integer or float type, or None for no labels. Labels are int32
+                numbers, converted: 16777217 becomes 16777216 in float32, as in Caffe.
+
+        Returns:
+            The bad records, by position. Their rows and labels are unspecified; all others are
+            complete.
+
+        Raises:
+            SourceError: A mapped database is damaged, or was changed or truncated.
+        """
+        faults: list[Fault] = []
+        if self._row_dtype is not self._dtype:
+            data = data.view(self._row_dtype)
+        if isinstance(records, MappedRecords):
+            outcomes = records.fill(words, data, labels, self._recipe)
+        else:
+            records = list(records)  # those of a file that is not mapped are read at each access
+            outcomes = self._kernels.fill(records, words, data, labels, self._recipe)
+        values = views(records) if outcomes else ()
+        for position, code, numbers in outcomes:
+            fault: Fault | None
+            if code == ENCODED:
+                self._go_on()
+                # Parsed a second time for its bytes: decoding takes a hundred times as long.
+                encoded = image_bytes(parse_datum(values[position]))
+                fault = self._fill_encoded(encoded, words[position], data, position)
+            elif code < Reason.NO_PIXELS:
+                fault = no_datum(position, code, numbers, values[position])
+            else:
+                fault = Fault(position, Reason(code), numbers)
+            if fault is not None:
+                faults.append(fault)
+        if self._warns_of_raw and len(outcomes) < len(records):
+            self._warns_of_raw = False
+            if self._raw_remark.take():
+                logger.warning(
+                    "force_color and force_gray apply to encoded images only; "
+                    "raw records, which this source holds, keep the channels that they have"
+                )
+        return faults
+
+    def fill_ahead(self, requests: Sequence[Request]) -> None:
+        """Fill the rows of several batches in one native call, before `fill` is asked for each.
+
+        Args:
+            requests: Records, all of one database, and the words, data and labels for each batch.
+
+        Raises:
+            SourceError: The database is damaged, or was changed or truncated.
+        """
+        if self._row_dtype is not self._dtype:
+            requests = [
+                (records, words, data.view(self._row_dtype), labels)
+                for records, words, data, labels in requests
+            ]
+        fill_together(requests, self._recipe)
+
+    def _fill_encoded(
+        self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int
+    ) -> Fault | None:
+        try:
+            image = self._decoder.decode(encoded)
+        except BadRecordError as bad:
+            return bad.at(position)
+        if self._decoder.remark and self._image_remark.take():
+            logger.warning(
+                "libjpeg says of an encoded image '%s', which leaves its pixels as they are: it is "
+                "served; ringfeed inspect --full names such records",
+                self._decoder.remark,
+            )
+        outcome = self._kernels.fill_image(image, words, data[position], self._recipe)
+        if outcome is None:
+            return None
+        code, numbers = outcome
+        return Fault(position, Reason(code), numbers)

@@ -1,0 +1,89 @@
+"""Where the transformation is done: what ``transform.where`` comes to on this device."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memory import DeviceError, NotImplementedDeviceError
+from prefetch._errors.classes import ConfigError, ConfigFault
+from prefetch._transform.device import DeviceTransform
+
+if TYPE_CHECKING:
+    from memory import Device
+    from prefetch._transform.first_record import RecordKind
+    from prefetch._transform.options import Transform
+
+logger = logging.getLogger("prefetch")
+
+
+def device_transform(
+    where: str, *, transform: Transform, device: Device, kind: RecordKind
+) -> DeviceTransform | None:
+    """Resolve ``transform.where``.
+
+    ``auto`` takes the device where that is known to save: raw uint8 records, a batch of floats, a
+    GPU. What it comes to, and why, goes to the log.
+
+    Args:
+        where: ``auto``, ``host`` or ``device``.
+        transform: What is to be done.
+        device: Where batches are pushed.
+        kind: What the records hold, by the one that the feed is opened by.
+
+    Returns:
+        What does it on the device; None for the host.
+
+    Raises:
+        ConfigError: ``device`` is asked for, and this one cannot.
+        SyncedMemoryError: The device can, and fails.
+    """
+    if where == "host":
+        return None
+    if where == "device":
+        if not device.has_device_memory:
+            raise _refusal(f"device {device.name} has no memory of its own to transform in")
+        try:
+            return DeviceTransform(transform, device)
+        except NotImplementedDeviceError as error:
+            raise _refusal(str(error)) from error
+    reason = _against(transform, device, kind)
+    if reason is None:
+        try:
+            found = DeviceTransform(transform, device)
+        except (NotImplementedDeviceError, DeviceError) as error:  # no NVRTC, or it cannot compile
+            reason = str(error)
+        else:
+            logger.info(
+                "transform.where: auto resolved to device (raw uint8 records, batches of %s, %s)",
+                transform.dtype,
+                device.name,
+            )
+            return found
+    logger.info("transform.where: auto resolved to host (%s)", reason)
+    return None
+
+
+def _against(transform: Transform, device: Device, kind: RecordKind) -> str | None:
+    """Say why the host is the better place, None if it is not."""
+    if not device.has_device_memory:
+        return f"device {device.name} has no memory of its own"
+    if device.name.partition(":")[0] != "cuda":
+        return f"device {device.name} is no GPU"
+    if transform.dtype == np.uint8:
+        return "batches of uint8 are pushed as they are"
+    if kind == "encoded":
+        return "the records are encoded images, which the host decodes"
+    if kind == "float":
+        return "the records hold float_data, which is no larger once it is transformed"
+    return None
+
+
+def _refusal(reason: str) -> ConfigError:
+    message = (
+        f"is device, but {reason}; use where: auto or host, or a device that can: "
+        f"device: cuda with NVRTC installed, or simulated"
+    )
+    return ConfigError("transform", (ConfigFault("transform.where", message),))

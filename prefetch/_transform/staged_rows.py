@@ -1,0 +1,83 @@
+"""Rows as they are stored, on their way to the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prefetch._kernels.device_kernel import WHOLE, WINDOW, window_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class StagedRows:
+    """Some rows of a staged batch, to be filled. Threads may fill different rows of one batch.
+
+    Args:
+        pixels: uint8 (n, channels, height, width), C-contiguous: the records' places.
+        table: uint32 (n, 4): the random words of each, and its form.
+        finished: Rows finished on the host, by their number in the batch; of all of its rows.
+        start: Number in the batch of the first of these rows.
+
+    Attributes:
+        pixels: As given.
+    """
+
+    __slots__ = ("_finished", "_start", "_table", "pixels")
+
+    def __init__(
+        self,
+        pixels: NDArray[np.uint8],
+        table: NDArray[np.uint32],
+        finished: dict[int, NDArray[Any]],
+        *,
+        start: int = 0,
+    ) -> None:
+        self.pixels = pixels
+        self._table = table
+        self._finished = finished
+        self._start = start
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pixels."""
+        return self.pixels.nbytes
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """(channels, height, width) of each record's place."""
+        _, channels, height, width = self.pixels.shape
+        return channels, height, width
+
+    @property
+    def finished(self) -> dict[int, NDArray[Any]]:
+        """The rows of the whole batch that were finished on the host, by number."""
+        return self._finished
+
+    def __getitem__(self, rows: slice) -> StagedRows:
+        """Return some of the rows."""
+        start, _, _ = rows.indices(len(self.pixels))
+        return StagedRows(
+            self.pixels[rows], self._table[rows], self._finished, start=self._start + start
+        )
+
+    def begin(self, words: NDArray[np.uint32], *, windows: bool) -> None:
+        """Begin to fill the rows anew.
+
+        Args:
+            words: uint32 (n, 3): the records' random words.
+            windows: Whether their places will have windows, not whole images.
+        """
+        self._table[:, :3] = words
+        self._table[:, 3] = WINDOW if windows else WHOLE
+
+    def window(self, row: int, crop_size: int) -> NDArray[np.uint8]:
+        """Let a row have a window, and return where: uint8 (1, channels, side, side)."""
+        self._table[row, 3] = WINDOW
+        return window_of(self.pixels[row], crop_size)[np.newaxis]
+
+    def finish(self, row: int, sample: NDArray[Any]) -> None:
+        """Let a row be this sample, whatever the kernel makes of its place."""
+        self._finished[self._start + row] = sample

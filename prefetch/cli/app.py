@@ -1,0 +1,221 @@
+"""The commands in one program, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from memory import SyncedMemoryError
+from prefetch._errors.classes import PrefetchError
+from prefetch._errors.text import shown_path
+from prefetch.cli.bench import bench
+from prefetch.cli.check import check
+from prefetch.cli.convert import convert
+from prefetch.cli.from_prototxt import from_prototxt
+from prefetch.cli.inspect import inspect
+from prefetch.cli.mean import mean
+from prefetch.cli.schema import schema
+from prefetch.cli.show import show
+from prefetch.cli.streams import OutputLostError, standard_streams, tell
+from prefetch.cli.terminal import listening
+from prefetch.cli.usage import Command, UsageError, reword
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_INTERRUPTED = 130
+_NO_WORKING_DIRECTORY = (
+    "the working directory has been removed; change into another one, or give absolute paths"
+)
+
+
+class _Commands(TyperGroup):
+    """Runs a command; an error that it is made to meet becomes a line and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        level = logging.INFO if ctx.params.get("verbose") else logging.WARNING
+        try:
+            with listening(_once(tell), level=level):
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            tell("interrupted", "nothing more was done")
+            raise typer.Exit(_INTERRUPTED) from None
+        except UsageError as error:
+            reword(error)
+            raise
+        except OutputLostError:
+            raise  # told, or not, where all has ended
+        except (PrefetchError, SyncedMemoryError, OSError, MemoryError) as error:
+            if ctx.params.get("debug"):
+                traceback.print_exc()
+            else:
+                tell("error", _in_words(error))
+            raise typer.Exit(1) from None
+
+
+def _once(tell: Callable[[str, str], None]) -> Callable[[str, str], None]:
+    """Return what tells a message that was told already no second time."""
+    told: set[tuple[str, str]] = set()
+
+    def tell_once(level: str, message: str) -> None:
+        if (level, message) not in told:
+            told.add((level, message))
+            tell(level, message)
+
+    return tell_once
+
+
+def _in_words(error: Exception) -> str:
+    """Return what an error says, with the file that it is about and without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is None:
+            # A command makes relative paths absolute, and of these calls only that fails so.
+            is_cwd = isinstance(error, FileNotFoundError)
+            return _NO_WORKING_DIRECTORY if is_cwd else error.strerror
+        path = os.path.abspath(os.fsdecode(error.filename))  # noqa: PTH100 - it may be of bytes
+        return f"{shown_path(path)}: {error.strerror}"
+    words = str(error)
+    if isinstance(error, MemoryError) and not isinstance(error, PrefetchError):
+        words = f"there is not enough memory {error}".rstrip()
+    return "\n".join([words, *getattr(error, "__notes__", ())])
+
+
+app = typer.Typer(
+    name="ringfeed",
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callbacks take the value
+    if wanted:
+        import importlib.metadata  # noqa: PLC0415 - 13 ms, and for this alone
+
+        sys.stdout.write(f"ringfeed {importlib.metadata.version('ringfeed')}\n")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="ringfeed COMMAND --help shows each command with examples. Exit status: 0 done; 1 an "
+    "error, which is printed to the standard error; 2 the arguments are wrong; 130 interrupted by "
+    "Ctrl-C; 141 the output goes into a pipe that was closed before all of it was written."
+)
+def _ringfeed(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say what was chosen, such as by auto.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from (a traceback).")
+    ] = False,
+) -> None:
+    """Feed training loops from LMDBs of Caffe Datum records: the tools around it."""
+
+
+def _examples(*lines: str) -> str:
+    # A line of \b keeps the lines of a paragraph as they are.
+    return "\b\nExamples:\n" + "\n".join(f"  ringfeed {line}" for line in lines)
+
+
+app.command(
+    cls=Command,
+    short_help="Images into a database: from a list, folders, arrays, MNIST's or CIFAR's files.",
+    epilog=_examples(
+        "convert photos photos.txt photos_lmdb --resize-width 64 --resize-height 64 --shuffle",
+        "convert photos photos.txt jpeg_lmdb --encoded",
+        "convert classes classes_lmdb --gray --check-size",
+        "convert images.npy labels.npy arrays_lmdb",
+    ),
+)(convert)
+app.command(
+    cls=Command,
+    short_help="The mean image of a database, as Caffe's compute_image_mean makes it.",
+    epilog=_examples(
+        "mean data/digits_lmdb mean.binaryproto",
+        "mean data/digits_lmdb mean.npy --exact --json",
+    ),
+)(mean)
+app.command(
+    cls=Command,
+    short_help="What is in a database, and what is wrong with it.",
+    epilog=_examples(
+        "inspect data/digits_lmdb",
+        "inspect data/digits_lmdb --full --json",
+        "inspect data/digits_lmdb --show digits.png",
+    ),
+)(inspect)
+app.command(
+    cls=Command,
+    short_help="Draw the batches that a network will see.",
+    epilog=_examples(
+        "show configs/digits.yaml batches.png",
+        "show configs/digits.yaml --batches 2 batches.png --force",
+        "show lenet.prototxt --phase test test_batches.png",
+    ),
+)(show)
+app.command(
+    cls=Command,
+    short_help="Whether a configuration works, and what it comes to.",
+    epilog=_examples(
+        "check configs/digits.yaml",
+        "check lenet.prototxt --phase test --json",
+    ),
+)(check)
+app.command(
+    cls=Command,
+    short_help="The JSON schema of configuration files, for editors.",
+    epilog=_examples("schema > schema.json"),
+)(schema)
+app.command(
+    "from-prototxt",
+    cls=Command,
+    short_help="A network's Data layer as a YAML file.",
+    epilog=_examples(
+        "from-prototxt lenet.prototxt",
+        "from-prototxt lenet.prototxt train.yaml --seed 1701",
+        "from-prototxt lenet.prototxt test.yaml --phase test",
+    ),
+)(from_prototxt)
+app.command(
+    cls=Command,
+    short_help="How fast a configuration is on this machine.",
+    epilog=_examples(
+        "bench configs/digits.yaml",
+        "bench configs/digits.yaml --threads 1 --prefetch 2 --rounds 3 --json",
+    ),
+)(bench)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, and return the exit status."""
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # a damaged image is reported by us
+    with standard_streams() as streams:
+        if streams.is_closed:
+            tell("error", "the standard output is closed; lead it somewhere, such as to /dev/null")
+            return 1
+        try:
+            app(args=None if arguments is None else list(arguments), prog_name="ringfeed")
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except KeyboardInterrupt:
+            status = _INTERRUPTED
+        except OutputLostError:
+            status = 1
+        else:
+            status = 0
+        return streams.status(status)

@@ -1,0 +1,353 @@
+"""``ringfeed convert``: images into a database."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path  # noqa: TC003 - typer looks it up
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from prefetch._errors.text import counted
+from prefetch._files.output import OutputError, check_writable
+from prefetch.cli.outputs import check_folder, check_no_dangling_link, check_no_input
+from prefetch.cli.tables import check_unreadable, remove_unreadable, table, write_unreadable
+from prefetch.cli.terminal import Patience, print_fields, print_json, shown_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prefetch._tools.convert import Input, InputOptions, Report, Unreadable
+
+logger = logging.getLogger(__name__)
+
+_SHAPES_SHOWN = 10
+
+
+def convert(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INPUT...",
+            help="ROOT LIST: a folder, and a file of image names and labels; or a folder of class "
+            "folders; or .npy or .npz arrays; or MNIST's IMAGES LABELS; or CIFAR's .bin batches.",
+        ),
+    ],
+    database: Annotated[Path, typer.Argument(metavar="DB", help="The folder to make.")],
+    *,
+    kind: Annotated[
+        Literal["auto", "list", "folders", "arrays", "mnist", "cifar"],
+        typer.Option("--from", help="What INPUT is; auto: what it looks like."),
+    ] = "auto",
+    gray: Annotated[bool, typer.Option("--gray", help="Store one channel.")] = False,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Store in another order than the list's.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of that order.")] = 0,
+    resize_width: Annotated[
+        int,
+        typer.Option("--resize-width", "--resize_width", min=0, help="Width in pixels; 0: own."),
+    ] = 0,
+    resize_height: Annotated[
+        int,
+        typer.Option("--resize-height", "--resize_height", min=0, help="Height in pixels; 0: own."),
+    ] = 0,
+    check_size: Annotated[
+        bool,
+        typer.Option("--check-size", "--check_size", help="Refuse records of several shapes."),
+    ] = False,
+    encoded: Annotated[
+        bool,
+        typer.Option("--encoded", help="Store image files, unchanged where possible, not pixels."),
+    ] = False,
+    encode_type: Annotated[
+        str,
+        typer.Option(
+            "--encode-type", "--encode_type", help="Their type, such as png or jpg; empty: own."
+        ),
+    ] = "",
+    max_pixels_per_byte: Annotated[
+        int,
+        typer.Option(
+            "--max-pixels-per-byte",
+            min=1,
+            help="As the feed's option: which images are too large for their files' bytes.",
+        ),
+    ] = 2048,
+    labels: Annotated[
+        Literal["strict", "int32", "caffe"],
+        typer.Option(
+            help="strict: 0 to 2147483647; int32: negative ones too; caffe: whatever C's atoi "
+            "makes of the text."
+        ),
+    ] = "strict",
+    arrays: Annotated[
+        str, typer.Option(metavar="IMAGES,LABELS", help="Names of the arrays in a .npz file.")
+    ] = "",
+    layout: Annotated[
+        Literal["auto", "nchw", "nhwc"],
+        typer.Option(
+            help="Order of an array's axes: channels before rows and columns, or behind them; "
+            "auto: as the shape tells."
+        ),
+    ] = "auto",
+    reverse_channels: Annotated[
+        bool, typer.Option("--reverse-channels", help="Store an array's RGB as BGR.")
+    ] = False,
+    coarse: Annotated[
+        bool, typer.Option("--coarse", help="Take CIFAR-100's coarse labels.")
+    ] = False,
+    skip_unreadable: Annotated[
+        bool,
+        typer.Option("--skip-unreadable", help="Leave out images that cannot be read."),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where such images are listed; DB.unreadable.tsv if not given."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with what an interrupted run has left in DB.partial, if its images are as "
+            "they were; do nothing where it has finished.",
+        ),
+    ] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads, one a core if not given; the result is the same."),
+    ] = None,
+    backend: Annotated[  # noqa: ARG001 - for scripts that were written for Caffe
+        Literal["lmdb"], typer.Option(help="The kind of database.")
+    ] = "lmdb",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Convert images to a database of Caffe Datum records.
+
+    Options and results are those of Caffe's convert_imageset and of its converters for MNIST and
+    CIFAR. The database gets its name when it is whole; before, it is in DB.partial, and the same
+    command with --resume goes on with it.
+    """
+    from prefetch._tools import convert as conversion  # noqa: PLC0415 - OpenCV is slow to import
+
+    usual = _beside(database, ".unreadable.tsv")
+    report = report or usual
+    check_folder(None if report == usual else report)
+    partial = _beside(database, ".partial")
+    for made in (database, partial):
+        check_no_input(made, inputs, cure="DB, the last argument, is another folder, to be made")
+    check_no_input(report, [*inputs, database, partial])
+    check_no_dangling_link(report)
+    check_unreadable(report)
+    if report != usual:  # where the database itself is to be made
+        check_writable(report)
+    if not (resume and conversion.is_finished(database)):
+        conversion.check_free(database)  # before a large input is read
+    began = time.perf_counter()
+    try:
+        options = conversion.InputOptions(
+            labels=conversion.LabelRule(labels),
+            treatment=conversion.Treatment(
+                gray=gray,
+                resize_height=resize_height,
+                resize_width=resize_width,
+                encoded=encoded,
+                encode_type=encode_type,
+                max_pixels_per_byte=max_pixels_per_byte,
+            ),
+            shuffle=shuffle,
+            seed=seed,
+            layout=None if layout == "auto" else layout,
+            names=_array_names(arrays),
+            reverse_channels=reverse_channels,
+            coarse=coarse,
+        )
+        opened = conversion.open_input(
+            inputs, options, kind=None if kind == "auto" else conversion.Kind(kind)
+        )
+    except conversion.OptionsError as error:
+        raise typer.BadParameter(str(error)) from None
+    _check_outside(database, inputs[0], opened)
+    _warn_of_input(options, opened)
+    try:
+        with Patience() as patience:
+            done = conversion.convert(
+                opened.examples,
+                database,
+                threads=threads,
+                check_size=check_size,
+                skip_unreadable=skip_unreadable,
+                resume=resume,
+                files=_class_file(opened),
+                progress=lambda num, total: patience("converting", num, total),
+                left_out=lambda unreadable: _list_unreadable(report, unreadable),
+            )
+    except conversion.UnreadableImagesError as error:
+        try:
+            _list_unreadable(report, error.unreadable)
+        except OutputError as of_list:  # the images are what the caller wants to hear of
+            logger.error("%s", of_list)  # noqa: TRY400 - a line, no traceback
+        raise
+    if not done.unreadable:
+        remove_unreadable(usual)
+    listed_in = report if done.unreadable else None
+    if done.was_finished:
+        logger.warning(
+            "%s: is finished already, by the same names, labels and options; nothing was done, and "
+            "no content was compared",
+            database.absolute(),
+        )
+    _warn_of_shapes(done)
+    _warn_of_jpegs(done)
+    elapsed_s = time.perf_counter() - began
+    if as_json:
+        print_json(_as_json(database, opened, done, listed_in, elapsed_s))
+    else:
+        print_fields(_fields(database, opened, done, listed_in, elapsed_s))
+
+
+def _beside(database: Path, ending: str) -> Path:
+    """Return the path beside a database that has its name and an ending.
+
+    Raises:
+        BadParameter: The database has no name.
+    """
+    place = database.absolute()
+    if place.name in {"", ".."}:
+        raise typer.BadParameter(f"{database} is no name for a folder to make; name one in it")
+    return place.with_name(f"{place.name}{ending}")
+
+
+def _check_outside(database: Path, root: Path, opened: Input) -> None:
+    """Refuse a database among class folders: a later conversion would take it for a class.
+
+    Raises:
+        BadParameter: It would be there.
+    """
+    if opened.kind == "folders" and database.resolve().is_relative_to(root.resolve()):
+        raise typer.BadParameter(
+            f"{database} would be in {root}, and be taken for a class folder; name a place "
+            f"outside of it"
+        )
+
+
+def _array_names(text: str) -> tuple[str, str] | None:
+    if not text:
+        return None
+    images, comma, labels = text.partition(",")
+    if not (images and comma and labels):
+        raise typer.BadParameter(f"--arrays: expected two names as IMAGES,LABELS, found {text!r}")
+    return images, labels
+
+
+def _class_file(opened: Input) -> dict[str, str]:
+    """Return the file that tells the label of each class folder."""
+    if not opened.classes:
+        return {}
+    return {"classes.tsv": table((label, name) for name, label in opened.classes)}
+
+
+def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:
+    """Write the list of images that cannot be read.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    from prefetch._tools.convert import read_or_written  # noqa: PLC0415 - OpenCV is slow to import
+
+    write_unreadable(path, unreadable)
+    count = counted(len(unreadable), "image")
+    logger.warning("%s: lists %s that cannot be %s", path, count, read_or_written(unreadable))
+
+
+def _warn_of_input(options: InputOptions, opened: Input) -> None:
+    treatment = options.treatment
+    if not (treatment.resizes or treatment.may_keep):
+        logger.warning("one of --resize-height and --resize-width has no effect without the other")
+    if options.seed and not options.shuffle:
+        logger.warning("--seed has no effect without --shuffle")
+    for note in opened.notes:
+        logger.warning("%s", note)
+    if opened.num_keys_shortened:
+        logger.warning(
+            "%s longer than LMDB's keys, which hold the beginning and a digest",
+            counted(opened.num_keys_shortened, "name"),
+        )
+
+
+def _warn_of_jpegs(done: Report) -> None:
+    if done.num_turned:
+        logger.warning(
+            "%s stored as they are, which EXIF asks to turn: a feed serves them upright with "
+            "force_color or force_gray, and lying without",
+            counted(done.num_turned, "JPEG"),
+        )
+    if done.remarks:
+        logger.warning(
+            "libjpeg remarks on %s, and leaves the pixels as they are: %s%s",
+            counted(done.num_remarked, "image"),
+            "; ".join(f"{path} ({remark})" for path, remark in done.remarks),
+            "; ..." if done.num_remarked > len(done.remarks) else "",
+        )
+
+
+def _warn_of_shapes(done: Report) -> None:
+    channels = sorted({shape[0] for shape in done.shapes})
+    if len(channels) > 1:
+        logger.warning(
+            "there are records of %s channels; a feed needs force_color or force_gray for them",
+            " and ".join(map(str, channels)),
+        )
+    if len({shape[1:] for shape in done.shapes}) > 1:
+        logger.warning("the images have several sizes; a feed needs a crop_size for them")
+
+
+def _fields(
+    database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
+) -> Iterator[tuple[str, str]]:
+    yield "database", str(database)
+    yield "input", f"{opened.kind}, {counted(done.num_images, 'image')}"
+    resumed = f", {done.num_resumed} of them before" if done.num_resumed else ""
+    yield "records", f"{done.num_stored}{resumed}, in {elapsed_s:.1f} s"
+    if done.num_unchanged:
+        yield "", f"{counted(done.num_unchanged, 'image file')} stored unchanged"
+    for number, (shape, count) in enumerate(done.shapes.items()):
+        if number == _SHAPES_SHOWN:
+            yield "", f"and {counted(len(done.shapes) - number, 'more shape')}"
+            break
+        yield "" if number else "shapes", f"{' x '.join(map(str, shape))}: {count}"
+    if not opened.has_labels:
+        yield "labels", "none"
+    for number, (name, label) in enumerate(opened.classes[:_SHAPES_SHOWN]):
+        yield "" if number else "classes", f"{label}: {name}"
+    if len(opened.classes) > _SHAPES_SHOWN:
+        yield "", f"and {len(opened.classes) - _SHAPES_SHOWN} more; all are in classes.tsv"
+    if done.unreadable:
+        left_out = counted(len(done.unreadable), "image")
+        yield "unreadable", f"{left_out} left out, listed in {listed_in}"
+    yield "size", shown_bytes(done.size_bytes)
+
+
+def _as_json(
+    database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
+) -> dict[str, Any]:
+    return {
+        "database": str(database.absolute()),
+        "input": str(opened.kind),
+        "images": done.num_images,
+        "records": done.num_stored,
+        "records_resumed": done.num_resumed,
+        "records_unchanged": done.num_unchanged,
+        "shapes": [
+            {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
+        ],
+        "has_labels": opened.has_labels,
+        "classes": dict(opened.classes),
+        "unreadable": len(done.unreadable),
+        "unreadable_report": None if listed_in is None else str(listed_in),
+        "size_bytes": done.size_bytes,
+        "elapsed_s": elapsed_s,
+    }

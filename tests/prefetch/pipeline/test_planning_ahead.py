@@ -1,0 +1,85 @@
+"""When a batch is planned: before the one in front of it is handed over, where that is cheap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import prefetch
+from prefetch._pipeline import prefetcher, schedule
+from prefetch._pipeline.prefetcher import Prefetcher
+from prefetch.testing import fingerprinted_images, write_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from prefetch._ring.slot import Slot
+
+    Until = Callable[[Callable[[], bool]], None]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_database(tmp_path / "db", fingerprinted_images(64))
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What readers did, in order."""
+    events: list[str] = []
+    plan_into, parts_done = Prefetcher.plan_into, Prefetcher.parts_done
+
+    def plan(self: Prefetcher, slot: Slot) -> None:
+        events.append(f"plan {slot.sequence}")
+        plan_into(self, slot)
+
+    def done(self: Prefetcher, parts: Iterable[Any]) -> list[Slot]:
+        parts = list(parts)
+        events.extend(f"hand over {part.slot.sequence}" for part, _ in parts)
+        return parts_done(self, parts)
+
+    monkeypatch.setattr(schedule, "_MIN_RAW_BYTES_TO_SPLIT", 0)  # so no batch is light
+    monkeypatch.setattr(Prefetcher, "plan_into", plan)
+    monkeypatch.setattr(Prefetcher, "parts_done", done)
+    return events
+
+
+def _ready(source: Path, until: Until, **options: Any) -> None:
+    config = {"source": source, "batch_size": 4, "threads": 1, "epochs": None}
+    with prefetch.open(config | options) as feed:
+        next(iter(feed))
+        until(lambda: feed.stats().slots_ready == feed.stats().prefetch)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_the_next_batch_is_planned_before_one_is_handed_over(
+    source: Path, seen: list[str], until: Until, device: str, *, shuffle: bool
+) -> None:
+    _ready(source, until, prefetch=3, shuffle=shuffle, device=device)
+    # The others come when the consumer has taken one.
+    assert seen[:5] == ["plan 0", "plan 1", "hand over 0", "plan 2", "hand over 1"]
+
+
+def test_a_batch_is_not_held_back_for_a_plan_that_reads(
+    source: Path, seen: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetcher, "_PAGES_INDEXED_AT_ONCE", 0)  # so the first epoch is walked
+    _ready(source, until, prefetch=2)
+    assert seen == ["plan 0", "hand over 0", "plan 1", "hand over 1", "plan 2", "hand over 2"]
+
+
+def test_nothing_is_planned_behind_a_batch_that_failed(
+    tmp_path: Path, seen: list[str], until: Until
+) -> None:
+    records = [(b"%08d" % index, b"\xff") for index in range(16)]
+    source = write_database(tmp_path / "bad", records)
+    with prefetch.open(
+        {"source": source, "batch_size": 4, "threads": 1, "shuffle": True, "prefetch": 3}
+    ) as feed:
+        with pytest.raises(prefetch.RecordError, match="batch 0"):
+            next(iter(feed))
+        until(lambda: feed.stats().slots_filling == 0)
+    assert seen == ["plan 0"]
