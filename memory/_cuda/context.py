@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from memory._cuda.event import CudaEvent
+    from memory._device.protocols import Event
 
 # Blocking: a thread that waits gives up its core, which decoding needs, instead of spinning.
 _EVENT_FLAGS: Final[int] = runtime.eventDisableTiming | runtime.eventBlockingSync
@@ -54,7 +54,7 @@ _live: weakref.WeakSet[CudaContext] = weakref.WeakSet()
 class KnownStream(Protocol):
     """A stream that was made or met."""
 
-    def record_unless_captured(self) -> CudaEvent | None:
+    def record_unless_captured(self) -> Event | None:
         """Return an event behind the stream's work; None if nothing can follow it."""
         ...
 

@@ -15,7 +15,7 @@ from memory._device.bfloat16 import BITS, is_bfloat16, named_bfloat16
 if TYPE_CHECKING:
     import numpy as np
 
-    from memory._cuda.device import CudaDevice
+    from memory._cuda.owner import CudaOwner
     from memory._device.protocols import DeviceBuffer
 
 KDL_CUDA: Final = 2
@@ -36,7 +36,7 @@ def cupy_array(buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...
 
 
 def dlpack_capsule(
-    device: CudaDevice,
+    device: CudaOwner,
     buffer: DeviceBuffer,
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
@@ -82,7 +82,7 @@ def dlpack_capsule(
 
 
 def array_interface(
-    device: CudaDevice, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    device: CudaOwner, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> dict[str, Any]:
     """Describe device memory by version 3 of the CUDA array interface.
 

@@ -18,7 +18,7 @@ from memory._errors import DeviceError, NotImplementedDeviceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from memory._cuda.device import CudaDevice
+    from memory._cuda.owner import CudaOwner
     from memory._cuda.stream_state import StreamState
     from memory._device.protocols import Stream
 
@@ -38,7 +38,7 @@ class CudaKernel:
         DeviceError: If the source does not compile.
     """
 
-    def __init__(self, device: CudaDevice, source: str, name: str) -> None:
+    def __init__(self, device: CudaOwner, source: str, name: str) -> None:
         self._device = device
         self._name = name
         self._kernel = cupy.RawKernel(source, name)

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Self
 from memory._device.host_event import HostEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
-    from memory._cuda.device import CudaDevice
     from memory._cuda.event import CudaEvent
-    from memory._cuda.stream_registry import CudaStreams
     from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import Event
+    from memory._device.protocols import Device, Event
 
 _logger = logging.getLogger("memory")
 
@@ -36,10 +35,12 @@ class CudaStream:
     Two adopted streams are equal if they are the same stream of CUDA's.
     """
 
-    def __init__(self, state: StreamState, *, device: CudaDevice, streams: CudaStreams) -> None:
+    def __init__(
+        self, state: StreamState, *, device: Device, forget: Callable[[CudaStream], None]
+    ) -> None:
         self.state = state
         self._device = device
-        self._streams = streams
+        self._forget = forget
 
     @property
     def handle(self) -> int:
@@ -52,7 +53,7 @@ class CudaStream:
         return self.state.name
 
     @property
-    def device(self) -> CudaDevice:
+    def device(self) -> Device:
         """The device it works on."""
         return self._device
 
@@ -101,7 +102,7 @@ class CudaStream:
         """Finish the queued work, then end the stream; the null and adopted ones stay open."""
         self.state.close()
         if self.state.owned:
-            self._streams.forget(self)
+            self._forget(self)
 
     def __enter__(self) -> Self:
         return self

@@ -17,7 +17,7 @@ from memory._errors import BufferMismatchError, ClosedError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from memory._cuda.context import CudaContext
-    from memory._cuda.device import CudaDevice
+    from memory._device.protocols import Device
 
 
 class CudaStreams:
@@ -29,7 +29,7 @@ class CudaStreams:
         priority: CUDA's number of the priority of those that are made.
     """
 
-    def __init__(self, context: CudaContext, device: CudaDevice, *, priority: int) -> None:
+    def __init__(self, context: CudaContext, device: Device, *, priority: int) -> None:
         self._context = context
         self._priority = priority
         self._device = weakref.ref(device)
@@ -112,7 +112,7 @@ class CudaStreams:
         device = self._device()
         if device is None:  # never: these are the device's own calls
             raise ClosedError(f"device {self._context.name!r}", operation="current_stream")
-        stream = CudaStream(state, device=device, streams=self)
+        stream = CudaStream(state, device=device, forget=self.forget)
         self._handles[state.handle] = stream
         return stream
 

@@ -11,8 +11,7 @@ from memory._simulated.worker import Record, Wait
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from memory._device.protocols import Event
-    from memory._simulated.device import SimulatedDevice
+    from memory._device.protocols import Device, Event
     from memory._simulated.worker import StreamWorker, Work
 
 
@@ -28,7 +27,7 @@ class SimulatedStream:
         True
     """
 
-    def __init__(self, worker: StreamWorker, *, handle: int, device: SimulatedDevice) -> None:
+    def __init__(self, worker: StreamWorker, *, handle: int, device: Device) -> None:
         self._device = device
         self._handle = handle
         self._worker = worker
@@ -44,7 +43,7 @@ class SimulatedStream:
         return self._worker.name
 
     @property
-    def device(self) -> SimulatedDevice:
+    def device(self) -> Device:
         """The device it works on."""
         return self._device
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from prefetch._source.lmdb.file import Meta
+    from prefetch._source.lmdb.meta import Meta
 
 MARK: Final = "ringfeed-quarantine"
 """Name of the file that says that the database beside it is a quarantine."""

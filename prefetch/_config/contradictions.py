@@ -14,7 +14,7 @@ import lmdb
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prefetch._config.models import FeedConfig, TransformConfig
+    from prefetch._config.models import FeedOptions, TransformConfig
 
 _LARGEST_CAFFE_SEED = 2**32 - 1
 
@@ -32,14 +32,14 @@ class Contradiction:
     message: str
 
 
-def contradictions(config: FeedConfig) -> Iterator[Contradiction]:
+def contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     """Yield every contradiction in a configuration."""
     yield from _in_source(config)
     yield from _in_order(config)
     yield from _in_pixels(config.transform)
 
 
-def _in_source(config: FeedConfig) -> Iterator[Contradiction]:
+def _in_source(config: FeedOptions) -> Iterator[Contradiction]:
     subset = config.subset
     if (
         subset is not None
@@ -70,7 +70,7 @@ def _in_source(config: FeedConfig) -> Iterator[Contradiction]:
         )
 
 
-def _in_order(config: FeedConfig) -> Iterator[Contradiction]:
+def _in_order(config: FeedOptions) -> Iterator[Contradiction]:
     shard = config.shard
     if shard.rank >= shard.world_size:
         yield Contradiction(

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from prefetch._config.models import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
 
 # What a reader of the file looks for first, even where it is the default.
 _ALWAYS_WRITTEN = frozenset({"batch_size", "phase"})

@@ -16,7 +16,8 @@ from prefetch._config.faults import (
     refusing_no_file,
     shown,
 )
-from prefetch._config.models import FeedConfig, TransformConfig
+from prefetch._config.feed_config import FeedConfig
+from prefetch._config.models import TransformConfig
 from prefetch._config.option_types import absolute, encodable, expanded, plain
 from prefetch._config.origin import ConfigPlace, place_of, put_place
 from prefetch._errors.classes import ConfigError, ConfigFault

@@ -1,9 +1,7 @@
-"""The configuration of a feed: every option, its default and what it accepts.
+"""The options of a feed: their defaults, what each accepts, and what it does, in words.
 
 The models are frozen and strict. Text is never turned into a number nor a number into a boolean,
 so a quoted ``"1e-3"`` is a fault here and not a surprise in training; unknown options are refused.
-Whatever is wrong is reported at once: faults of single options (pydantic finds them) together
-with options that contradict each other (:mod:`prefetch._config.contradictions`).
 
 The texts of the fields are the documentation: the JSON schema and the README's table are made
 from them (:mod:`prefetch._config.schema`). Importing pydantic takes a third of the time that
@@ -12,27 +10,19 @@ from them (:mod:`prefetch._config.schema`). Importing pydantic takes a third of 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from prefetch._config.contradictions import contradictions
-from prefetch._config.faults import closest_key, faults_of, with_ancestors
-from prefetch._config.option_types import (
-    Device,
-    MeanValue,
-    OptionalPath,
-    Scale,
-    Sources,
-    Threads,
-    plain,
-)
-from prefetch._errors.classes import ConfigError, ConfigFault
-
-logger = logging.getLogger("prefetch")
+if TYPE_CHECKING:
+    from prefetch._config.option_types import (
+        Device,
+        MeanValue,
+        OptionalPath,
+        Scale,
+        Sources,
+        Threads,
+    )
 
 _LARGEST_SEED = 2**64 - 1
 # More than there can be of anything, and few enough for every sum in 64 bits.
@@ -153,20 +143,8 @@ class TransformConfig(_Options):
     )
 
 
-class FeedConfig(_Options):
-    """Every option of a feed, checked; relative paths are taken from the working directory.
-
-    Attributes are the options of the YAML file, by the same names. ``source`` is a tuple whatever
-    was given, and its paths are absolute.
-
-    Raises:
-        ConfigError: An option is unknown, missing, of the wrong kind or out of range, or options
-            contradict each other; it lists all of that at once.
-
-    Example:
-        >>> FeedConfig(source="digits_lmdb", batch_size=32).transform.crop_size
-        0
-    """
+class FeedOptions(_Options):
+    """Every option of a feed, each for itself; see `FeedConfig`."""
 
     source: Sources = Field(
         description=(
@@ -291,63 +269,3 @@ class FeedConfig(_Options):
             "lock.mdb beside the data."
         ),
     )
-
-    def __init__(self, **options: Any) -> None:
-        given: dict[str, Any] = plain(options)
-        faults: list[ConfigFault] = []
-        try:
-            super().__init__(**given)
-        except ValidationError as error:
-            faults.extend(faults_of(error, type(self)))
-            # Never to be seen: only to find what the sound options contradict among themselves.
-            super().__init__(**_without({fault.key for fault in faults}, given))
-        keys = list(_keys(given))
-        at_fault = {name for fault in faults for name in with_ancestors(fault.key)}
-        for found in contradictions(self):
-            # With an option at fault, what contradicts it is unknown until it is put right.
-            if at_fault.isdisjoint(found.keys):
-                blamed = next((key for key in found.keys if key in keys), found.keys[0])
-                faults.append(ConfigFault(blamed, found.message))
-        if faults:
-            ranks = {key: rank for rank, key in enumerate(keys)}
-            faults.sort(key=lambda fault: _rank(fault.key, ranks))
-            raise ConfigError("FeedConfig", tuple(faults))
-        if self.max_batches_held == 1:
-            logger.warning(
-                "max_batches_held is 1: in 'for batch in feed' the variable still holds the batch "
-                "before when the next one is asked for, which is refused unless the loop calls "
-                "batch.release() or 'del batch'; 2 or more does without"
-            )
-        if self.prefetch == 1:
-            logger.warning(
-                "prefetch is 1: reading overlaps with the consumer, but one slow batch makes it "
-                "wait; 2 or more evens that out"
-            )
-
-
-def _keys(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
-    """Yield the dotted names of the options that were given, in their order."""
-    for name, value in options.items():
-        yield f"{group}{name}"
-        if isinstance(value, Mapping):
-            yield from _keys(value, f"{group}{name}.")
-
-
-def _rank(key: str, ranks: Mapping[str, int]) -> int:
-    closest = closest_key(key, ranks)
-    return len(ranks) if closest is None else ranks[closest]
-
-
-def _without(
-    refused: AbstractSet[str], options: Mapping[str, Any], group: str = ""
-) -> dict[str, Any]:
-    """Return the options that no fault names, with a stand-in for a source that one does."""
-    sound: dict[str, Any] = {} if group else {"source": "/"}
-    touched = refused | {name for key in refused for name in with_ancestors(key)}
-    for name, value in options.items():
-        key = f"{group}{name}"
-        if isinstance(value, Mapping) and key not in refused:
-            sound[name] = _without(refused, value, f"{key}.")
-        elif key not in touched:
-            sound[name] = value
-    return sound

@@ -12,7 +12,7 @@ from prefetch._errors.classes import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from prefetch._config.models import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
 
 _NAME = "_place"  # pydantic compares, copies and shows no attribute of this kind
 

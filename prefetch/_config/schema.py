@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from prefetch._config.faults import group_of
-from prefetch._config.models import FeedConfig
+from prefetch._config.feed_config import FeedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

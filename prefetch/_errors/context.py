@@ -17,11 +17,14 @@ from prefetch._errors.text import shown_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prefetch._plan.order import PlannedBatch
-
 
 def located(
-    error: BaseException, *, database: str, stage: str, planned: PlannedBatch | None = None
+    error: BaseException,
+    *,
+    database: str,
+    stage: str,
+    epoch: int | None = None,
+    batch: int | None = None,
 ) -> BaseException:
     """Return an error that says where it happened.
 
@@ -29,7 +32,8 @@ def located(
         error: What happened.
         database: Absolute path of the database at work.
         stage: The step; see `OutOfMemoryError`.
-        planned: The batch it was for; None for none.
+        epoch: Epoch of the batch it was for; None for none.
+        batch: Number of that batch in its epoch; None for none.
 
     Returns:
         A bare MemoryError in words, by `OutOfMemoryError`; a `SourceError` where the process may
@@ -37,7 +41,6 @@ def located(
     """
     if isinstance(error, PrefetchError):
         return error
-    epoch, batch = (None, None) if planned is None else (planned.epoch, planned.number)
     try:
         if isinstance(error, MemoryError) and not isinstance(error, SyncedMemoryError):
             told = OutOfMemoryError(

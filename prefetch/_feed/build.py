@@ -135,7 +135,12 @@ def _opened(
             max_bad_records=config.max_bad_records,
             quarantine=_quarantine(config.quarantine, source),
         )
-        first = find_first_record(source, transform, bad_records)
+        first = find_first_record(
+            source,
+            transform,
+            skip=bad_records.skip,
+            max_bad_records=bad_records.max_bad_records,
+        )
         owns_device = isinstance(config.device, str)
         device = open_device(config.device)
         if owns_device:
@@ -152,7 +157,7 @@ def _opened(
             source=source,
             order=order,
             augmentation=_augmentation(config, position, transform),
-            identity=identity,
+            state_of=identity.state,
             transform=transform,
             first=first,
             first_shape=first_shape,

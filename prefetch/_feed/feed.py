@@ -181,7 +181,7 @@ class Feed:
         may call it: within next() it says the place before the batch that is on its way.
         """
         prefetcher = self._prefetcher
-        return prefetcher.assembly.identity.state(prefetcher.position())
+        return prefetcher.assembly.state_of(prefetcher.position())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a feed was when ``state`` was made.

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from memory import Device
     from prefetch._bad_records.policy import BadRecords
-    from prefetch._feed.state import Identity
     from prefetch._plan.draws import Augmentation
     from prefetch._plan.order import Order
+    from prefetch._plan.position import Position
     from prefetch._process.limits import MemoryLimit
     from prefetch._source.source import RecordSource
     from prefetch._transform.device import DeviceTransform
@@ -38,7 +38,7 @@ class Assembly:
         source: The records; the prefetcher closes it.
         order: Which record is in which batch.
         augmentation: The records' random words.
-        identity: What a saved state belongs to.
+        state_of: Makes a saved state of a place in the feed.
         transform: What is done to each record.
         first: The record by which the feed was opened.
         first_shape: What a slot has for that record; None where it is bad.
@@ -57,7 +57,7 @@ class Assembly:
     source: RecordSource
     order: Order
     augmentation: Augmentation
-    identity: Identity
+    state_of: Callable[[Position], dict[str, Any]]
     transform: Transform
     first: FirstRecord
     first_shape: tuple[int, ...] | None

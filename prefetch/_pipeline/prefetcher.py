@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from memory import Stream
-    from prefetch._feed.feed import Feed
     from prefetch._pipeline.components import Assembly
     from prefetch._ring.batch import Batch
     from prefetch._source.source import Walker
@@ -147,7 +146,7 @@ class Prefetcher:
         self._busy_s = 0.0
         _live.add(self)
 
-    def attach(self, feed: Feed, predecessor: Prefetcher | None = None) -> None:
+    def attach(self, feed: object, predecessor: Prefetcher | None = None) -> None:
         """Stop when a feed is collected.
 
         Args:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reader's otherwise
 
@@ -24,14 +24,73 @@ from prefetch._process.numa import stay_near
 from prefetch._process.nvtx import ranged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from memory import Stream
-    from prefetch._pipeline.prefetcher import Prefetcher
+    from prefetch._pipeline.components import Assembly
     from prefetch._pipeline.schedule import Part
     from prefetch._ring.slot import Slot
 
 mark_entry(__file__)
+
+
+class JobBoard(Protocol):
+    """Where a reader's work comes from and goes to: the prefetcher, as its readers know it."""
+
+    @property
+    def assembly(self) -> Assembly:
+        """What the readers work with."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether they are to stop."""
+        ...
+
+    @property
+    def most_together(self) -> int:
+        """How many light batches a reader fills in one go."""
+        ...
+
+    def reader_began(self) -> bool:
+        """Count a reader in; return whether it is to work at all."""
+        ...
+
+    def reader_failed(self, error: BaseException) -> None:
+        """Note that a reader could not work at all."""
+        ...
+
+    def reader_ended(self) -> None:
+        """Count a reader out."""
+        ...
+
+    def next_job(self, busy_s: float, planned: Opening | None) -> Opening | Part | None:
+        """Return the next piece of work, None at the end; blocks until there is one."""
+        ...
+
+    def next_opening(self) -> Opening | None:
+        """Return another slot to open; never waits."""
+        ...
+
+    def early_opening(self) -> Opening | None:
+        """Return a slot to open before what was filled is handed over."""
+        ...
+
+    def plan_into(self, slot: Slot) -> None:
+        """Plan the slot's batch and walk its records."""
+        ...
+
+    def shaped(self, slot: Slot) -> Part | None:
+        """Open the slot's parts to all readers; return the first."""
+        ...
+
+    def parts_done(self, parts: Iterable[tuple[Part, BaseException | None]]) -> list[Slot]:
+        """Count finished parts; return the batches to push."""
+        ...
+
+    def publish(self, slot: Slot, error: BaseException | None) -> None:
+        """Publish a batch, or its failure."""
+        ...
 
 
 class Reader(threading.Thread):
@@ -43,7 +102,7 @@ class Reader(threading.Thread):
         clock: Seconds from some fixed point.
     """
 
-    def __init__(self, prefetcher: Prefetcher, number: int, *, clock: Callable[[], float]) -> None:
+    def __init__(self, prefetcher: JobBoard, number: int, *, clock: Callable[[], float]) -> None:
         super().__init__(name=f"ringfeed-reader-{number}", daemon=True)
         self._number = number
         self._prefetcher = prefetcher
@@ -208,4 +267,8 @@ class Reader(threading.Thread):
             database = self._assembly.source.path_of(record)
         except MemoryError:
             return error
-        return located(error, database=database, stage=stage, planned=planned)
+        if planned is None:
+            return located(error, database=database, stage=stage)
+        return located(
+            error, database=database, stage=stage, epoch=planned.epoch, batch=planned.number
+        )

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from prefetch._kernels.draw_range import _LOW_WORD
 from prefetch._plan.mersenne import MersenneStream, seeded_state
 from prefetch._plan.philox import Domain, check_seed, philox4x32, stream_key, stream_keys
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     Draw = Callable[[int, int, NDArray[np.int64], NDArray[np.uint32]], None]
 
 _COLUMNS: Final = 3
+_LOW_WORD: Final = 0xFFFFFFFF
 
 
 class Augmentation(Protocol):

@@ -21,8 +21,8 @@ A damaged JPEG still decodes, to pixels that are partly grey or shifted, and Ope
 them without a word. Here libjpeg is asked about every JPEG, whoever decodes it, and what it remarks
 is a fault, save for what is known to leave the pixels as they are (:mod:`prefetch._record.jpeg`).
 
-Nothing is decoded before its header has told what it takes (:mod:`prefetch._record.image_format`). An
-image may have `FREE_PIXELS`; a larger one has a limit in proportion to the bytes that are there.
+Nothing is decoded before its header has told what it takes (:mod:`prefetch._record.image_format`).
+An image may have `FREE_PIXELS`; a larger one has a limit in proportion to the bytes that are there.
 """
 
 from __future__ import annotations

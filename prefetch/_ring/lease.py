@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -30,8 +30,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memory import HostBuffer, Stream
-    from prefetch._feed.feed import Feed
-    from prefetch._ring.slot import Slot
+
+
+class NotesUse(Protocol):
+    """What is leased: it is told which streams were handed its memory."""
+
+    def note_use(self, stream: Stream) -> None:
+        """Remember that work on ``stream`` may use the memory."""
+        ...
 
 
 class Lease:
@@ -39,7 +45,7 @@ class Lease:
 
     __slots__ = ("__weakref__", "_slot")
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: NotesUse) -> None:
         self._slot = slot
 
     def note_use(self, stream: Stream) -> None:
@@ -67,19 +73,19 @@ class LeaseEnd(weakref.ref[Lease]):
 
     __slots__ = ("slot",)
 
-    slot: Slot
+    slot: Any
 
-    def __new__(cls, lease: Lease, returns: SimpleQueue[Any], slot: Slot) -> Self:
+    def __new__(cls, lease: Lease, returns: SimpleQueue[Any], slot: object) -> Self:
         """Make the reference."""
         end = super().__new__(cls, lease, returns.put)
         end.slot = slot
         return end
 
-    def __init__(self, lease: Lease, returns: SimpleQueue[Any], slot: Slot) -> None:
+    def __init__(self, lease: Lease, returns: SimpleQueue[Any], slot: object) -> None:
         """Take what ``__new__`` has seen to."""
 
 
-class FeedEnd(weakref.ref["Feed"]):
+class FeedEnd(weakref.ref[Any]):
     """What arrives on the queue of returns when a feed is gone, so that its readers end.
 
     Its ``__del__`` asks them to, but that is Python code: Ctrl-C may come at its entry.
@@ -91,11 +97,11 @@ class FeedEnd(weakref.ref["Feed"]):
 
     __slots__ = ()
 
-    def __new__(cls, feed: Feed, returns: SimpleQueue[Any]) -> Self:
+    def __new__(cls, feed: object, returns: SimpleQueue[Any]) -> Self:
         """Make the reference."""
         return super().__new__(cls, feed, returns.put)
 
-    def __init__(self, feed: Feed, returns: SimpleQueue[Any]) -> None:
+    def __init__(self, feed: object, returns: SimpleQueue[Any]) -> None:
         """Take what ``__new__`` has seen to."""
 
 

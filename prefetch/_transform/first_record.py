@@ -17,7 +17,6 @@ from prefetch._record.wire import DatumError, parse_datum
 from prefetch._transform.host import RecordTransformer
 
 if TYPE_CHECKING:
-    from prefetch._bad_records.policy import BadRecords
     from prefetch._source.source import Records, RecordSource
     from prefetch._transform.options import Transform
     from prefetch._transform.record_filler import StoredImage
@@ -52,7 +51,7 @@ class FirstRecord:
 
 
 def find_first_record(
-    source: RecordSource, transform: Transform, bad_records: BadRecords
+    source: RecordSource, transform: Transform, *, skip: bool, max_bad_records: int
 ) -> FirstRecord:
     """Look for the record by which a feed is opened; blocks while pages are read.
 
@@ -63,8 +62,7 @@ def find_first_record(
             ones are replaced, none of those looked at fits.
         SourceError: The database is damaged, or was changed or truncated.
     """
-    skip, allowed = bad_records.skip, bad_records.max_bad_records
-    most = min(source.num_records, allowed + 1) if skip else 1
+    most = min(source.num_records, max_bad_records + 1) if skip else 1
     transformer = RecordTransformer(transform)
     walker = source.walker()
     refused: RecordError | None = None
@@ -84,7 +82,8 @@ def find_first_record(
             refused = _error(source, record, key, found)
     message = str(refused)
     if skip and most > 1:
-        limit = "" if most == source.num_records else f", and max_bad_records allows {allowed}"
+        allows = f", and max_bad_records allows {max_bad_records}"
+        limit = "" if most == source.num_records else allows
         message = f"none of the first {most} records can be used{limit}; the first: {message}"
     raise ConfigError(option.partition(".")[0], (ConfigFault(option, message),)) from refused
 

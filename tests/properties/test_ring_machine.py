@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from contextlib import ExitStack
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import numpy as np
@@ -208,7 +208,9 @@ class SteppedReader(Reader):
         return 1
 
     def can_step(self) -> bool:
-        return not self.over and not (self.idle and self._prefetcher._ring.inbox.empty())
+        return not self.over and not (
+            self.idle and cast("Any", self._prefetcher)._ring.inbox.empty()
+        )
 
     def step(self) -> None:
         next(self._life, None)
@@ -219,7 +221,8 @@ class SteppedReader(Reader):
             self.step()
 
     def _live(self) -> Iterator[None]:
-        prefetcher, device = self._prefetcher, self._assembly.device
+        prefetcher: Any = self._prefetcher
+        device = self._assembly.device
         stream: Any = device.make_stream(self.name) if device.has_device_memory else None
         filler = Filler(self._assembly)
         while True:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prefetch import ConfigError, PrefetchWarning, UnsupportedSourceError
-from prefetch._config.models import FeedConfig
+from prefetch._config.feed_config import FeedConfig
 from prefetch._prototxt.data_layer import read_data_layer
 
 ROOT = Path("/root/of/the/network")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.file import DatabaseFile
+    from prefetch._source.lmdb.meta import Meta
 
 _PAGE_SIZES: Final = range(4096, 32769)  # that LMDB writes
 _LONGEST_KEY_BYTES: Final = 511

@@ -18,7 +18,7 @@ import mmap
 import os
 import stat
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ from prefetch._errors.classes import (
 )
 from prefetch._errors.os_limits import told
 from prefetch._files.path_hints import hint, images_hint, kind_of
+from prefetch._source.lmdb.meta import Meta
 from prefetch._source.lmdb.pages import TreePages
 
 _PAGE_HEADER_BYTES: Final = 16
@@ -44,7 +45,6 @@ _VERSION: Final = 1
 _META: Final = struct.Struct("<10xH4x 4sI8xQ IHH32xQ 4xHHQQQQQ QQ")
 _LARGEST_PAGE_BYTES: Final = 65536
 _NO_ROOT: Final = 2**64 - 1
-_SEVERAL_VALUES_A_KEY: Final = 0x04
 # A slot, a node's head, a key of one byte and the byte that makes that even.
 _LEAST_RECORD_BYTES: Final = 12
 # LMDB's own limit on the height of a tree.
@@ -55,59 +55,6 @@ _MOST_BYTES: Final = 2**63  # of a file
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _CONVERT: Final = "convert it to LMDB, with Caffe's own tools or by writing its records anew"
 _DUMP: Final = "write it out there with mdb_dump, and load that here with mdb_load"
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """One committed state of a database file.
-
-    Attributes:
-        txn_id: Number of the transaction that committed it.
-        map_bytes: Size of the map of the writer that committed it.
-        page_bytes: Size of a page.
-        last_page: Number of the last page in use.
-        root: Page that the tree of records begins at; None where there are no records.
-        depth: Levels of the tree, leaves included.
-        branch_pages: Pages of the tree that lead to others.
-        leaf_pages: Pages of the tree that hold records.
-        overflow_pages: Pages of values that are too long for a leaf.
-        entries: Records.
-        flags: LMDB's flags of the tree.
-        free_root: Page that the tree of free pages begins at, which only writers read; None where
-            there are none.
-        free_depth: Levels of that tree.
-        free_flags: LMDB's flags of it.
-    """
-
-    txn_id: int
-    map_bytes: int
-    page_bytes: int
-    last_page: int
-    root: int | None
-    depth: int
-    branch_pages: int
-    leaf_pages: int
-    overflow_pages: int
-    entries: int
-    flags: int
-    free_root: int | None
-    free_depth: int
-    free_flags: int
-
-    @property
-    def has_several_values(self) -> bool:
-        """Whether a key may have several values (dupsort)."""
-        return bool(self.flags & _SEVERAL_VALUES_A_KEY)
-
-    @property
-    def free(self) -> Meta:
-        """The same state with the tree of free pages in the place of the records'."""
-        return replace(self, root=self.free_root, depth=self.free_depth, flags=self.free_flags)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of a file that ends with the last page in use."""
-        return (self.last_page + 1) * self.page_bytes
 
 
 class DatabaseFile:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.file import DatabaseFile
+    from prefetch._source.lmdb.meta import Meta
 
 _BRANCHES_A_REPORT: Final = 1024
 

@@ -6,8 +6,8 @@ it are known, and the C kernel finds key and value there itself, a whole part of
 and without the GIL. What it reads it checks; where pages contradict each other it says so.
 
 This takes a mapping of the file beside LMDB's own. Where there is no address space for that, or no
-C kernel, records are read piece by piece (see `prefetch._source.lmdb.pread`), and refused for the same
-reasons.
+C kernel, records are read piece by piece (see `prefetch._source.lmdb.pread`), and refused for
+the same reasons.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from prefetch._kernels.contract import IndexedPart, NativeKernels, Outcome, Recipe
-    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.file import DatabaseFile
     from prefetch._source.lmdb.index import RecordIndex
+    from prefetch._source.lmdb.meta import Meta
 
 
 class Mapping:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from prefetch._errors.classes import CorruptDatabaseError, SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.meta import Meta
 
 _HEADER: Final = struct.Struct("<Q2xHHH")
 _HEADER_FIELDS: Final = ("number", "flags", "lower", "upper")
@@ -52,6 +52,31 @@ _NODE_FLAGS: Final = 0x01 | 0x02 | 0x04
 _WINDOW_BYTES: Final = 16 * 2**20
 
 
+class PageFile(Protocol):
+    """What pages are read from."""
+
+    @property
+    def path(self) -> str:
+        """The database's path, for errors."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        ...
+
+    def read(self, num_bytes: int, offset: int) -> bytes:
+        """Return a part of the file, less where the file ends."""
+        ...
+
+    def read_all(self, num_bytes: int, offset: int, meta: Meta) -> bytes:
+        """Return a part of a state's pages, all of it."""
+        ...
+
+    def check_size(self, meta: Meta) -> int:
+        """Raise where the file is shorter than a state's pages."""
+        ...
+
+
 class TreePages:
     """The pages of one committed state. Thread-safe; blocks while pages are read.
 
@@ -60,7 +85,7 @@ class TreePages:
         meta: The state. Its pages are intact as long as no writer gets two commits past it.
     """
 
-    def __init__(self, file: DatabaseFile, meta: Meta) -> None:
+    def __init__(self, file: PageFile, meta: Meta) -> None:
         self._file = file
         self._meta = meta
         self._window_pages = max(_WINDOW_BYTES // meta.page_bytes, 1)

@@ -1,8 +1,8 @@
 """A database's file read piece by piece, where it cannot be mapped a second time.
 
-The counterpart of `prefetch._source.lmdb.mapped.Mapping` for a process without the address space for that (as
-under ``ulimit -v``), or without the C kernels: every key and value is copied by ``pread`` at the
-moment that it is asked for. It takes 5 us a record and more, and no address space.
+The counterpart of `prefetch._source.lmdb.mapped.Mapping` for a process without the address space
+for that (as under ``ulimit -v``), or without the C kernels: every key and value is copied by
+``pread`` at the moment that it is asked for. It takes 5 us a record and more, and no address space.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from prefetch._source.lmdb.spans import FileSpans
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.file import DatabaseFile
+    from prefetch._source.lmdb.meta import Meta
 
 
 class Unmapped:

@@ -12,7 +12,8 @@ from prefetch._source.lmdb.pages import TreePages
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.file import DatabaseFile
+    from prefetch._source.lmdb.meta import Meta
 
 
 class LeafWalk:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from prefetch._source.lmdb.file import Meta
+    from prefetch._source.lmdb.meta import Meta
 
 # A commit writes its pages, waits for the disk and then writes the page that makes it the last,
 # most often in milliseconds. Nothing tells us of it but a look.

@@ -9,13 +9,15 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from prefetch._source.lmdb.meta import Meta
+
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from prefetch._source.lmdb.file import DatabaseFile, Meta
+    from prefetch._source.lmdb.file import DatabaseFile
 
 
 class Spans(Sequence[memoryview]):

@@ -16,7 +16,7 @@ from prefetch import (
     PrefetchWarning,
     UnsupportedSourceError,
 )
-from prefetch._config.models import FeedConfig
+from prefetch._config.feed_config import FeedConfig
 from prefetch._prototxt.data_layer import DataLayer, read_data_layer
 
 DATA = """

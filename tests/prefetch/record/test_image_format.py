@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from prefetch._config.models import FeedConfig
+from prefetch._config.feed_config import FeedConfig
 from prefetch._record.decode import FREE_PIXELS, MAX_PIXELS_PER_BYTE, ImageDecoder
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.image_format import UnknownFormatError, canvas_of, format_of

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from prefetch._source.lmdb.file import Meta
+    from prefetch._source.lmdb.meta import Meta
 
 PAGE_BYTES = 4096
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from prefetch._source.lmdb.file import Meta
+    from prefetch._source.lmdb.meta import Meta
 
 _PAGE_BYTES = 4096
 _LEAF, _OVERFLOW, _LONG_VALUE = 2, 4, 1
