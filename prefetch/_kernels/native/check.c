@@ -1,4 +1,4 @@
-/* What is asked of a record that parses. The order is the contract's; see _reference.py. */
+/* What is asked of a record that parses. The order is the contract's; see _kernels/reference.py. */
 #include "kernels.h"
 
 #define MIN_HWC_SIDE 17

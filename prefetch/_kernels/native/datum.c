@@ -1,4 +1,4 @@
-/* The wire format of a Datum, walked in place. The twin of prefetch/_datum.py, step for step: the
+/* The wire format of a Datum, walked in place. The twin of prefetch/_record/wire.py, step for step: the
  * numbers of a fault depend on the step at which the bytes run out. */
 #include <stdlib.h>
 #include <string.h>

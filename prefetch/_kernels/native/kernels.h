@@ -1,6 +1,6 @@
 /* What the kernels are made of: records in, rows of a batch out, and nothing of Python.
  *
- * The contract is that of prefetch/_reference.py, to the bit and to the last number of a fault;
+ * The contract is that of prefetch/_kernels/reference.py, to the bit and to the last number of a fault;
  * what is checked in which order, and why, stands there. Here it is only done without the GIL.
  *
  * Rules of all files:
@@ -26,7 +26,7 @@
 #error "float arithmetic is wider than float here (x87?), so results would not equal Caffe's"
 #endif
 
-/* Reason of prefetch/_faults.py, and ENCODED of _reference.py. */
+/* Reason of prefetch/_record/faults.py, and ENCODED of _kernels/reference.py. */
 enum reason {
     ENCODED = 0,
     TRUNCATED = 1,
@@ -74,7 +74,7 @@ static inline bool refuse(struct fault *fault, enum reason reason, int num_numbe
 #define NUMBERS(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
 
-/* datum.c: DatumView of prefetch/_datum.py. */
+/* datum.c: DatumView of prefetch/_record/wire.py. */
 
 struct datum {
     int32_t channels, height, width, label; /* as stored; 0 where absent */
@@ -104,7 +104,7 @@ struct shape {
 
 enum element { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 
-/* Recipe of _reference.py. Arrays are float32, of any alignment. */
+/* Recipe of _kernels/reference.py. Arrays are float32, of any alignment. */
 struct recipe {
     int64_t crop_size; /* 0 for none */
     bool random_crop, mirror, modulo, swap_channels, channels_last;

@@ -1,4 +1,4 @@
-/* Philox4x32-10 of Salmon, Moraes, Dror and Shaw (SC11), as prefetch/_philox.py has it. */
+/* Philox4x32-10 of Salmon, Moraes, Dror and Shaw (SC11), as prefetch/_plan/philox.py has it. */
 #include "philox.h"
 
 #include <string.h>

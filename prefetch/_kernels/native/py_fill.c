@@ -1,4 +1,4 @@
-/* The functions for Python that fill rows. What they do is in prefetch/_reference.py; here buffers are
+/* The functions for Python that fill rows. What they do is in prefetch/_kernels/reference.py; here buffers are
  * held while the GIL is given away. */
 #include "py_fill.h"
 

@@ -37,7 +37,7 @@ static PyObject *philox_words(PyObject *module, PyObject *const *arguments,
 static PyMethodDef functions[] = {
     {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL,
      "fill(values, words, data, labels, recipe, /)\n--\n\n"
-     "Fill part of a batch from its records, as prefetch._reference.fill does."},
+     "Fill part of a batch from its records, as prefetch._kernels.reference.fill does."},
     {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL,
      "locate(memory, page_bytes, pages, slots, spans, /)\n--\n\n"
      "Find keys and values of records in the mapping of an LMDB file."},
@@ -57,13 +57,13 @@ static PyMethodDef functions[] = {
      "prefetch._augment.CounterAugmentation does."},
     {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
      "fill_image(image, words, row, recipe, /)\n--\n\n"
-     "Fill one row from a decoded image, as prefetch._reference.fill_image does."},
+     "Fill one row from a decoded image, as prefetch._kernels.reference.fill_image does."},
     {"find_bytes", (PyCFunction)(void (*)(void))find_bytes, METH_FASTCALL,
      "find_bytes(values, shape, /)\n--\n\n"
-     "Find the pixels of raw records of a shape, as prefetch._sums.find_bytes does."},
+     "Find the pixels of raw records of a shape, as prefetch._kernels.sums.find_bytes does."},
     {"add_up", (PyCFunction)(void (*)(void))add_up, METH_FASTCALL,
      "add_up(images, first, sums, /)\n--\n\n"
-     "Add images to sums, as prefetch._sums.add_up does."},
+     "Add images to sums, as prefetch._kernels.sums.add_up does."},
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};
@@ -71,7 +71,7 @@ static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "prefetch._kernels._c",
-    .m_doc = "The kernels in C; prefetch._reference is their twin and their description.",
+    .m_doc = "The kernels in C; prefetch._kernels.reference is their twin and their description.",
     .m_methods = functions,
     .m_slots = slots,
 };

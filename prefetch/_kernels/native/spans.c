@@ -1,6 +1,6 @@
 /* Finding records inside the mapping of an LMDB file, and copying spans of it together.
  *
- * The pages are those of prefetch/_pages.py: a header of 16 bytes, then the offset of each node in
+ * The pages are those of prefetch/_source/lmdb/pages.py: a header of 16 bytes, then the offset of each node in
  * key order; a node is its size, flags and key length in 8 bytes, the key, and the value or the
  * number of the page that a long value begins at. The file is hostile input, and a writer may be at
  * it: every offset is compared with what it must lie in, and each is read once. */

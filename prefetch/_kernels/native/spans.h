@@ -31,7 +31,7 @@ struct numbers {
     size_t num, size;
 };
 
-/* The packed index of prefetch/_index.py: the leaf pages in key order, and how many records come
+/* The packed index of prefetch/_source/lmdb/index.py: the leaf pages in key order, and how many records come
  * before each, which begins with 0 and rises. As many of the one as of the other. */
 struct index {
     struct numbers leaves, firsts;
