@@ -10,19 +10,18 @@ from them (:mod:`prefetch._config.schema`). Importing pydantic takes a third of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-if TYPE_CHECKING:
-    from prefetch._config.option_types import (
-        Device,
-        MeanValue,
-        OptionalPath,
-        Scale,
-        Sources,
-        Threads,
-    )
+from prefetch._config.option_types import (
+    Device,
+    MeanValue,
+    OptionalPath,
+    Scale,
+    Sources,
+    Threads,
+)
 
 _LARGEST_SEED = 2**64 - 1
 # More than there can be of anything, and few enough for every sum in 64 bits.
