@@ -11,7 +11,7 @@ from memory._errors import BufferMismatchError, DeviceMismatchError
 if TYPE_CHECKING:
     import numpy as np
 
-    from memory._cuda.device import CudaDevice
+    from memory._cuda.owner import CudaOwner
 
 
 def is_on_a_gpu(found: Any) -> bool:
@@ -24,9 +24,7 @@ def is_on_a_gpu(found: Any) -> bool:
 _GPU_KINDS = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 
 
-def buffer_of(
-    device: CudaDevice, found: Any
-) -> tuple[DeviceBuffer, np.dtype[Any], tuple[int, ...]]:
+def buffer_of(device: CudaOwner, found: Any) -> tuple[DeviceBuffer, np.dtype[Any], tuple[int, ...]]:
     """View another library's array as a buffer, which keeps it; with its dtype and shape.
 
     Args:
@@ -43,7 +41,7 @@ def buffer_of(
     what = f"{array.dtype} of shape {array.shape}"
     # CuPy copies its own arrays over from another GPU, unasked.
     is_copy = interface is not None and interface["data"][0] != array.data.ptr
-    if is_copy or array.device.id != device.ordinal:
+    if is_copy or array.device.id != device.context.ordinal:
         raise DeviceMismatchError("array", expected=device.name, found=f"{what} on another GPU")
     if interface is not None and interface["data"][1]:
         raise BufferMismatchError("array", expected="one to be written to", found="a read-only one")

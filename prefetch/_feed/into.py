@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from memory import BufferMismatchError
-from prefetch._feed.serving import AsyncServing
+from prefetch._feed.serving import AsyncServing, ServedFeed
 from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken
 from prefetch._process.nested import is_nested, mark_entry
 from prefetch._ring.lease import without_lease
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory import Blob, Device, DeviceBuffer, Stream
-    from prefetch._feed.feed import Feed
     from prefetch._ring.batch import Batch
 
 mark_entry(__file__)
@@ -51,7 +50,7 @@ class Into:
     Each ``for`` or ``async for`` over it is one over the feed.
     """
 
-    def __init__(self, feed: Feed, data: object, label: object) -> None:
+    def __init__(self, feed: ServedFeed, data: object, label: object) -> None:
         self._feed = feed
         self._given = data, label
         self._arrays = _Arrays(feed.device, data, label)
@@ -74,7 +73,7 @@ class Into:
 class _IntoIterator:
     """As `FeedIterator`; a batch counts as served when its copies are queued."""
 
-    def __init__(self, feed: Feed, arrays: _Arrays) -> None:
+    def __init__(self, feed: ServedFeed, arrays: _Arrays) -> None:
         self._feed = feed
         self._claim = Claim()
         self._arrays = arrays
@@ -103,7 +102,7 @@ class _IntoIterator:
 
 
 class _AsyncIntoIterator(AsyncServing[Filled]):
-    def __init__(self, feed: Feed, arrays: _Arrays) -> None:
+    def __init__(self, feed: ServedFeed, arrays: _Arrays) -> None:
         super().__init__(feed)
         self._arrays = arrays
 

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken
 from prefetch._process.nested import mark_entry
 
 if TYPE_CHECKING:
-    from memory import Stream
-    from prefetch._feed.feed import Feed
+    from memory import Device, Stream
+    from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._ring.batch import Batch
 
 mark_entry(__file__)
 
 _Served = TypeVar("_Served")
+
+
+class ServedFeed(Protocol):
+    """A feed, as its iterators know it."""
+
+    _prefetcher: Prefetcher
+
+    @property
+    def device(self) -> Device:
+        """Where the batches are pushed."""
+        ...
+
+    def _told_rightly(
+        self, error: BaseException, prefetcher: Prefetcher, taken: Taken
+    ) -> BaseException:
+        """See to an exception out of next(), and return what its caller is told."""
+        ...
+
+    def _note_end(self) -> None:
+        """Warn, once, after an epoch that had nothing in it."""
+        ...
 
 
 class AsyncServing(ABC, Generic[_Served]):
@@ -25,7 +46,7 @@ class AsyncServing(ABC, Generic[_Served]):
     Several tasks of an event loop may wait at it: they get theirs in the order they asked.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: ServedFeed) -> None:
         self._feed = feed
         self._claim = Claim()
         self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None

@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     from memory import HostBuffer, Stream
 
 
-class NotesUse(Protocol):
-    """What is leased: it is told which streams were handed its memory."""
+class Leased(Protocol):
+    """What is leased: it is told what its memory is still used for."""
 
     def note_use(self, stream: Stream) -> None:
         """Remember that work on ``stream`` may use the memory."""
+        ...
+
+    def keep_until(self, waits: list[Callable[[], object]], *, name: str, batch: object) -> None:
+        """Do not fill the memory again before all of ``waits`` have returned."""
         ...
 
 
@@ -45,7 +49,7 @@ class Lease:
 
     __slots__ = ("__weakref__", "_slot")
 
-    def __init__(self, slot: NotesUse) -> None:
+    def __init__(self, slot: Leased) -> None:
         self._slot = slot
 
     def note_use(self, stream: Stream) -> None:
