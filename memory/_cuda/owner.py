@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from memory._device.protocols import Device
+
 if TYPE_CHECKING:
     from memory._cuda.context import CudaContext
     from memory._cuda.stream import CudaStream
 
 
-class CudaOwner(Protocol):
+class CudaOwner(Device, Protocol):
     """What kernels and exports need of the ``CudaDevice`` that they belong to."""
 
     context: CudaContext
-
-    @property
-    def name(self) -> str:
-        """``cuda:N``."""
-        ...
 
     def stream_from(self, stream: object) -> CudaStream:
         """Adopt a stream of another library."""
