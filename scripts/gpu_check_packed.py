@@ -15,7 +15,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKED: Final = ROOT / "build" / "gpu-check"
-EXTENSION: Final = "_kernels.abi3.so"
+EXTENSION: Final = "_c.abi3.so"
 
 
 class NotPackedError(Exception):
@@ -58,7 +58,7 @@ def _is_installed(name: str) -> bool:
 
 def _place_extension(packed: Path) -> None:
     # The package finds its extension beside its modules only.
-    place = ROOT / "prefetch" / EXTENSION
+    place = ROOT / "prefetch" / "_kernels" / EXTENSION
     if not packed.exists() or (place.exists() and place.read_bytes() == packed.read_bytes()):
         return
     partial = place.with_name(f"{place.name}.{os.getpid()}")

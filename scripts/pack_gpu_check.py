@@ -93,7 +93,7 @@ def _build_extension(site: Path) -> None:
     build = site.parent / "build"
     options = (f"--build-lib={build / 'lib'}", f"--build-temp={build / 'temp'}")
     _run(sys.executable, "setup.py", "--quiet", "build_ext", *options)
-    shutil.copyfile(build / "lib" / "prefetch" / EXTENSION, site / EXTENSION)
+    shutil.copyfile(build / "lib" / "prefetch" / "_kernels" / EXTENSION, site / EXTENSION)
     shutil.rmtree(build)
 
 

@@ -51,7 +51,7 @@ def choose(wish: str) -> Kernels:
         except ImportError as error:
             if wish == "c":
                 raise ImportError(
-                    f"{_VARIABLE} is 'c', but the extension prefetch._kernels cannot be imported "
+                    f"{_VARIABLE} is 'c', but the extension prefetch._kernels._c is not there "
                     f"({error}); {_CURE}"
                 ) from error
         else:

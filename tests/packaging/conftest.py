@@ -19,7 +19,7 @@ _NOT_SOURCES = shutil.ignore_patterns(
     ".git",
     ".venv*",
     ".*_cache",
-    "_kernels*.so",
+    "_c*.so",
     ".hypothesis",
     "__pycache__",
     "*.egg-info",

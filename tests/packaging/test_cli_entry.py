@@ -173,7 +173,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(digits: Path) -> None:
 def test_ctrl_c_ends_it_with_130(digits: Path, tmp_path: Path) -> None:
     (tmp_path / "feed.yaml").write_text(f"source: {digits}\n", encoding="utf-8")
     code = (
-        "import signal, sys, prefetch._inspect as inspecting\n"
+        "import signal, sys, prefetch._tools.survey as inspecting\n"
         "inspecting.survey_database = lambda *a, **k: signal.raise_signal(signal.SIGINT)\n"
         "from prefetch.cli import main\n"
         "sys.exit(main(['inspect', sys.argv[1]]))\n"

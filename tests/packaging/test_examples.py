@@ -53,7 +53,7 @@ def _modules() -> Iterator[str]:
     for package in (memory, prefetch):
         yield package.__name__
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if "._proto" in module.name or (without_cupy and "._cuda_" in module.name):
+            if "._proto" in module.name or (without_cupy and "._cuda." in module.name):
                 continue
             yield module.name
 

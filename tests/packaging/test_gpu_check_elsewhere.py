@@ -43,6 +43,7 @@ def bare(tmp_path: Path) -> Path:
     for name in ("memory", "prefetch"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "prefetch" / "_kernels").mkdir()
     (tmp_path / "scripts").mkdir()
     shutil.copy(gpu_check_packed.__file__, tmp_path / "scripts")
     return tmp_path
@@ -68,14 +69,14 @@ def test_what_is_packed_is_found_there_by_children_too(bare: Path) -> None:
     site = bare / "build" / "gpu-check" / _NAME
     site.mkdir(parents=True)
     (site / "lmdb.py").touch()
-    (site / "_kernels.abi3.so").write_text("of these sources")
-    (bare / "prefetch" / "_kernels.abi3.so").write_text("of other sources")
+    (site / "_c.abi3.so").write_text("of these sources")
+    (bare / "prefetch" / "_kernels" / "_c.abi3.so").write_text("of other sources")
     done = use_packed(bare)
     assert done.stderr == ""
     lmdb, prefetch, path = done.stdout.splitlines()
     assert (lmdb, prefetch) == (str(site / "lmdb.py"), str(bare / "prefetch" / "__init__.py"))
     assert path == f"{site}{os.pathsep}{bare}"
-    assert (bare / "prefetch" / "_kernels.abi3.so").read_text() == "of these sources"
+    assert (bare / "prefetch" / "_kernels" / "_c.abi3.so").read_text() == "of these sources"
 
 
 def test_what_is_not_packed_for_this_python_is_said(bare: Path) -> None:

@@ -102,7 +102,7 @@ def test_without_the_extension_the_cure_is_for_the_checkout_or_for_what_is_insta
 ) -> None:
     code = "from prefetch._kernels import selection as it; print(it.choose('c'))"
     bare = tmp_path / "installed"
-    unbuilt = shutil.ignore_patterns("_kernels*.so")
+    unbuilt = shutil.ignore_patterns("_c*.so")
     shutil.copytree(distribution.installed, bare, ignore=unbuilt)
     for folder, cure in (
         (distribution.checkout, f"--editable {distribution.checkout})"),

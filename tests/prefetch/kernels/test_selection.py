@@ -47,7 +47,7 @@ def test_the_environment_decides_at_import(value: str | None, available: bool) -
     environment = {name: text for name, text in os.environ.items() if name != "RINGFEED_KERNELS"}
     if value is not None:
         environment["RINGFEED_KERNELS"] = value
-    code = "from prefetch import selection as it; print(it.kernels_available, it.kernels)"
+    code = "from prefetch._kernels import selection as it; print(it.kernels_available, it.kernels)"
     run = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
@@ -62,7 +62,7 @@ def test_the_log_says_once_that_the_twin_is_used(
         RecordTransformer(Transform(train=False))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "since the C extension prefetch._kernels is not installed" in record.getMessage()
+    assert "since the C extension prefetch._kernels._c is not installed" in record.getMessage()
 
 
 def test_the_twin_on_demand_is_no_warning(

@@ -322,7 +322,7 @@ def test_a_process_ends_although_it_is_never_over(source: Path) -> None:
     code = """
 import sys, threading
 import prefetch
-from prefetch import keep
+from prefetch._ring import keep
 keep.LIMIT_S = 0.2
 feed = prefetch.open({"source": sys.argv[1], "batch_size": 4})
 next(iter(feed)).keep_until(threading.Event())

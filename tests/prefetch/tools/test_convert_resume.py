@@ -372,7 +372,7 @@ _KILLED = """
     import sys
     from pathlib import Path
     from prefetch._tools.convert import InputOptions, convert, open_input
-    from prefetch._tools.convert import _draft
+    from prefetch._tools.convert import draft as _draft
 
     moment, images, listing, database = sys.argv[1:]
 
