@@ -29,7 +29,7 @@ demo: venv ## train a network on 1,797 real digit scans, fed from an LMDB
 
 .PHONY: test
 test: venv ## run the tests, those of the CUDA device on a fake one included
-	@$(RUN) -m pytest $(ARGS)
+	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2)
 	@$(if $(ARGS),,$(MAKE) test-fakecuda)
 
 # An environment of its own: CuPy, and Cython to build one module of it against the fake. The first
