@@ -27,6 +27,7 @@ An image may have `FREE_PIXELS`; a larger one has a limit in proportion to the b
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -103,8 +104,10 @@ class ImageDecoder:
         # Here, where a feed is opened, though its records may all be raw: a reader's first import
         # in the middle of a batch meets a process that may have given up its privileges by then,
         # or has no file left to open. They take 0.1 s, too long for `import prefetch`.
-        import cv2  # noqa: F401, PLC0415
-        import simplejpeg  # noqa: F401, PLC0415
+        # Where one is missing, no image is decoded, or its decoding says so.
+        with suppress(ModuleNotFoundError):
+            import cv2  # noqa: F401, PLC0415
+            import simplejpeg  # noqa: F401, PLC0415
 
         self._force_color = force_color
         self._force_gray = force_gray
