@@ -9,7 +9,7 @@ Rules that hold for every call to CUDA made here:
 * A failure is a ``DeviceError`` that names what was asked. Failures of queued work are CUDA's
   *sticky* errors: they come up at any later call, CUDA does not tell whose they are, and the
   process can use its context no more. So the error lists the work not seen to finish until then.
-* Finalizers make no call and take no lock: what they give up goes to the ``Undertaker``, a thread,
+* Finalizers make no call and take no lock: what they give up goes to `DeferredFree`, a thread,
   because freeing CUDA memory waits for work on the GPU.
 * Nothing waits for the whole device: that would spoil every capture into a CUDA graph.
 
@@ -36,7 +36,7 @@ from memory._cuda.runtime import (
     is_capture_error,
     runtime,
 )
-from memory._cuda.service_threads import Undertaker, Waiters
+from memory._cuda.service_threads import DeferredFree, Waiters
 from memory._errors import DeviceError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class CudaContext:
         self.name = f"cuda:{ordinal}"
         self.forked = False
         self.kernels: set[str] = set()
-        self.undertaker = Undertaker(ordinal, self.wait_for_streams)
+        self.undertaker = DeferredFree(ordinal, self.wait_for_streams)
         self.waiters = Waiters(ordinal)
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[KnownStream] = weakref.WeakSet()
@@ -255,7 +255,7 @@ def _tell_child() -> None:
     for context in tuple(_live):
         context.forked = True
         # A lock that another thread held at the fork is held for ever in the child.
-        context.undertaker = Undertaker(context.ordinal, context.wait_for_streams)
+        context.undertaker = DeferredFree(context.ordinal, context.wait_for_streams)
         context._lock = threading.Lock()  # noqa: SLF001 - its own module
         context.waiters = Waiters(context.ordinal)
 

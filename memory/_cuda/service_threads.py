@@ -40,7 +40,7 @@ class Awaited(Protocol):
         ...
 
 
-class Undertaker:
+class DeferredFree:
     """The thread that frees what finalizers have given up, as freeing waits for work on the GPU.
 
     It runs from the first allocation or stream until the device is closed or collected *and*

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from prefetch._config.foreign_names import CALLED_HERE
 from prefetch._errors.classes import ConfigError, ConfigFault, ConfigNotFoundError, PrefetchError
-from prefetch._errors.os_limits import told
+from prefetch._errors.os_limits import describe_os_error
 from prefetch._files.path_hints import hint
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, PrefetchError):
             raise
-        raise ConfigError(name, (ConfigFault("", f"cannot be read: {told(error)}"),)) from error
+        raise ConfigError(
+            name, (ConfigFault("", f"cannot be read: {describe_os_error(error)}"),)
+        ) from error
 
 
 def is_folder(path: Path) -> bool:
@@ -80,7 +82,9 @@ def is_folder(path: Path) -> bool:
     try:
         return "\0" not in name and path.is_dir()
     except OSError as error:
-        raise ConfigError(name, (ConfigFault("", f"cannot be read: {told(error)}"),)) from error
+        raise ConfigError(
+            name, (ConfigFault("", f"cannot be read: {describe_os_error(error)}"),)
+        ) from error
 
 
 def dotted(path: Iterable[str | int]) -> str:
@@ -117,7 +121,7 @@ def in_file_order(faults: Iterable[ConfigFault]) -> tuple[ConfigFault, ...]:
     return tuple(sorted(faults, key=lambda f: math.inf if f.line is None else f.line))
 
 
-def shown(value: object) -> str:
+def printable_value(value: object) -> str:
     """Return a value as it is written in YAML, with its kind where the look alone would mislead."""
     if value is None:
         return "null"
@@ -165,7 +169,7 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
 
 def expected_one_of(value: object, choices: Sequence[str]) -> str:
     """Return the message for a value that is none of the choices."""
-    message = f"expected one of {', '.join(choices)}; found {shown(value)}"
+    message = f"expected one of {', '.join(choices)}; found {printable_value(value)}"
     guess = nearest(value, choices)
     return f"{message}; did you mean {guess}?" if guess else message
 
@@ -201,7 +205,7 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Config
                 expected = _EXPECTED.get(kind, kind).format(**found.get("ctx", {}))
                 if field is not None and field.default is None and kind.endswith("_type"):
                     expected += " or null"
-                message = f"expected {expected}, found {shown(value)}{_cure(kind, value)}"
+                message = f"expected {expected}, found {printable_value(value)}{_cure(kind, value)}"
         yield ConfigFault(key, message + _cure_of_null(location, value, model))
 
 
@@ -228,7 +232,7 @@ def _cure_of_null(location: tuple[str | int, ...], value: object, model: type[Ba
     default = field.default
     if isinstance(default, BaseModel):
         return "; leave it out for its default"
-    spelled = default if isinstance(default, str) else shown(default).partition(" (")[0]
+    spelled = default if isinstance(default, str) else printable_value(default).partition(" (")[0]
     return f"; leave it out for its default, {spelled}"
 
 

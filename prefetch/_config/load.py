@@ -13,8 +13,8 @@ from prefetch._config.faults import (
     in_file_order,
     is_folder,
     is_within,
+    printable_value,
     refusing_no_file,
-    shown,
 )
 from prefetch._config.feed_config import FeedConfig
 from prefetch._config.models import TransformConfig
@@ -101,7 +101,7 @@ def _name_of_file(origin: object) -> str:
             raise ConfigError("configuration", (ConfigFault("", str(error)),)) from None
     message = (
         "expected the path of a YAML file, or the options as a mapping or a FeedConfig, as in "
-        f"{_EXAMPLE}; found {'nothing' if origin is None else shown(origin)}"
+        f"{_EXAMPLE}; found {'nothing' if origin is None else printable_value(origin)}"
     )
     raise ConfigError("configuration", (ConfigFault("", message),))
 

@@ -17,7 +17,7 @@ import lmdb
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
 
-from prefetch._config.faults import expected_one_of, shown
+from prefetch._config.faults import expected_one_of, printable_value
 from prefetch._errors.classes import ConfigError, ConfigFault
 from prefetch._files.path_hints import URL
 
@@ -109,7 +109,7 @@ def _path(value: object) -> Path:
     if isinstance(value, str | os.PathLike):
         name = os.fspath(value)
         if isinstance(name, str) and "\0" in name:
-            raise ValueError(f"no path holds a NUL character, found {shown(name)}")
+            raise ValueError(f"no path holds a NUL character, found {printable_value(name)}")
         if isinstance(name, str) and URL.match(name):
             raise ValueError(f"expected a local path, found the URL {name[:80]!r}; copy it here")
         if isinstance(name, str) and name:
@@ -118,7 +118,7 @@ def _path(value: object) -> Path:
             except FileNotFoundError as error:
                 raise ValueError(str(error)) from None
     cure = "; give it as text, as os.fsdecode does" if isinstance(value, bytes) else ""
-    raise ValueError(f"expected the path of a file or folder, found {shown(value)}{cure}")
+    raise ValueError(f"expected the path of a file or folder, found {printable_value(value)}{cure}")
 
 
 def _optional_path(value: object) -> Path | None:
@@ -142,7 +142,8 @@ def _threads(value: object) -> int | Literal["auto"]:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_THREADS:
         return value
     raise ValueError(
-        f"expected auto, or a number of threads from 1 to {_MOST_THREADS}; found {shown(value)}"
+        f"expected auto, or a number of threads from 1 to {_MOST_THREADS}; "
+        f"found {printable_value(value)}"
     )
 
 
@@ -156,7 +157,9 @@ def _device(value: object) -> Any:
     if kind in {"gpu", "nvidia", "cuda"}:  # by its spelling alone, gpu is nearest to cpu
         meant = f"cuda:{number}" if number.isdecimal() else "cuda"
         choices = ", ".join((*_DEVICES, "cuda:N"))
-        raise ValueError(f"expected one of {choices}; found {shown(value)}; did you mean {meant}?")
+        raise ValueError(
+            f"expected one of {choices}; found {printable_value(value)}; did you mean {meant}?"
+        )
     raise ValueError(expected_one_of(value, (*_DEVICES, "cuda:N")))
 
 
@@ -164,7 +167,9 @@ def _scale(value: object) -> float | tuple[float, ...]:
     values = value if isinstance(value, tuple) else (value,)
     numbers = tuple(_single(number) for item in values if (number := _finite(item)) is not None)
     if not values or len(numbers) < len(values):
-        raise ValueError(f"expected a number, or a list of one a channel; found {shown(value)}")
+        raise ValueError(
+            f"expected a number, or a list of one a channel; found {printable_value(value)}"
+        )
     return numbers if isinstance(value, tuple) else numbers[0]
 
 
@@ -180,7 +185,7 @@ def _single(number: float) -> float:
     if abs(number) > _LARGEST_FLOAT32:
         raise ValueError(
             f"expected at most {_LARGEST_FLOAT32:.8g}, the largest float32, in size; "
-            f"found {shown(number)}"
+            f"found {printable_value(number)}"
         )
     return number
 

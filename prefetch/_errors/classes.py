@@ -41,11 +41,11 @@ from memory.threads import ALLOW_MORE
 from prefetch._errors.os_limits import cure_in
 from prefetch._errors.text import (
     counted,
-    shown_fault,
-    shown_message,
-    shown_option,
-    shown_path,
-    shown_short_key,
+    printable_fault,
+    printable_message,
+    printable_option,
+    printable_path,
+    printable_short_key,
 )
 
 _MOST_LISTED = 20
@@ -58,7 +58,7 @@ class PrefetchError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(*([shown_message(message)] if message else []))
+        super().__init__(*([printable_message(message)] if message else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class ConfigFault:
 
     def __str__(self) -> str:
         where = f"line {self.line}: " if self.line is not None else ""
-        name = f"{shown_option(self.key)}: " if self.key else ""
-        return f"{where}{name}{shown_fault(self.message)}"
+        name = f"{printable_option(self.key)}: " if self.key else ""
+        return f"{where}{name}{printable_fault(self.message)}"
 
 
 def _listed(lines: tuple[object, ...]) -> str:
@@ -100,7 +100,7 @@ class ConfigError(PrefetchError, ValueError):
         self.origin = origin
         self.faults = faults
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        super().__init__(f"{shown_path(origin)}: {count} in the configuration{_listed(faults)}")
+        super().__init__(f"{printable_path(origin)}: {count} in the configuration{_listed(faults)}")
 
 
 class ConfigNotFoundError(ConfigError, FileNotFoundError):
@@ -108,7 +108,7 @@ class ConfigNotFoundError(ConfigError, FileNotFoundError):
 
     def __init__(self, origin: str, faults: tuple[ConfigFault, ...]) -> None:
         super().__init__(origin, faults)
-        self.args = (f"{shown_path(origin)}: {'; '.join(map(str, faults))}",)
+        self.args = (f"{printable_path(origin)}: {'; '.join(map(str, faults))}",)
 
 
 class SourceError(PrefetchError):
@@ -120,7 +120,7 @@ class SourceError(PrefetchError):
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
-        super().__init__(f"{shown_path(path)}: {message}")
+        super().__init__(f"{printable_path(path)}: {message}")
 
 
 class DatabaseNotFoundError(SourceError, FileNotFoundError):
@@ -248,10 +248,10 @@ class RecordError(PrefetchError, ValueError):
         self.batch = batch
         self.stage = stage
         self.reason = reason
-        named = "unknown" if key is None else f"'{shown_short_key(key)}'"
+        named = "unknown" if key is None else f"'{printable_short_key(key)}'"
         in_batch = "" if batch is None else f", batch {batch}"
         super().__init__(
-            f"{shown_path(database)}: record {record}, key {named}{in_batch}, stage {stage}: "
+            f"{printable_path(database)}: record {record}, key {named}{in_batch}, stage {stage}: "
             f"{reason}"
         )
 
@@ -289,7 +289,7 @@ class QuarantineError(PrefetchError, OSError):
         cure = cure or cure_in(reason)
         first = "" if cure is None else f"{cure}, "
         super().__init__(
-            f"{shown_path(path)}: a bad record cannot be written there: {self.reason}; {first}"
+            f"{printable_path(path)}: a bad record cannot be written there: {self.reason}; {first}"
             f"name another folder as quarantine, or use on_bad_record: skip"
         )
 
@@ -381,7 +381,7 @@ class OutOfMemoryError(PrefetchError, MemoryError):
         in_batch = "" if batch is None else f"epoch {epoch}, batch {batch}, "
         said = f" ({reason})" if reason else ""
         super().__init__(
-            f"{shown_path(database)}: {in_batch}stage {stage}: the process has no memory left"
+            f"{printable_path(database)}: {in_batch}stage {stage}: the process has no memory left"
             f"{said}; lower batch_size, prefetch or threads, or allow it more (ulimit -v)"
         )
 

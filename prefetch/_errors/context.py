@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from memory import SyncedMemoryError
 from prefetch._errors.classes import OutOfMemoryError, PrefetchError, SourceError
-from prefetch._errors.os_limits import told_limit
-from prefetch._errors.text import shown_path
+from prefetch._errors.os_limits import describe_limit
+from prefetch._errors.text import printable_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def located(
+def with_context(
     error: BaseException,
     *,
     database: str,
@@ -48,25 +48,25 @@ def located(
             )
             told.__cause__ = error
             return told
-        limit = told_limit(error)
+        limit = describe_limit(error)
         if limit is not None:
             refused = SourceError(database, f"stage {stage}: {limit}")
             refused.__cause__ = error
             return refused
         in_batch = "" if batch is None else f"epoch {epoch}, batch {batch}, "
-        error.add_note(f"{shown_path(database)}: {in_batch}stage {stage}")
+        error.add_note(f"{printable_path(database)}: {in_batch}stage {stage}")
     except MemoryError:  # not even for that; the error as it is says more than this one
         pass
     return error
 
 
 @contextmanager
-def locating(database: str, stage: str) -> Iterator[None]:
-    """Have a block that meets a limit of the process say where it happened; see `located`."""
+def error_context(database: str, stage: str) -> Iterator[None]:
+    """Have a block that meets a limit of the process say where it happened; see `with_context`."""
     try:
         yield
     except (MemoryError, OSError, ImportError) as error:
-        if not isinstance(error, MemoryError) and told_limit(error) is None:
+        if not isinstance(error, MemoryError) and describe_limit(error) is None:
             raise
         # In no variable here: its traceback would keep itself alive.
-        raise located(error, database=database, stage=stage)  # noqa: B904 - it has its cause
+        raise with_context(error, database=database, stage=stage)  # noqa: B904 - it has its cause

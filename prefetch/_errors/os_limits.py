@@ -27,14 +27,14 @@ _CURES: Final = {
 _LIMITS: Final = (errno.ENFILE, errno.EMFILE, errno.ENOMEM)
 
 
-def told(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Return what the system says, and the cure where one is known."""
     what = error.strerror or str(error)
     cure = _CURES.get(error.errno or 0)
     return what if cure is None else f"{what}; {cure}"
 
 
-def told_text(text: str) -> str:
+def describe_text(text: str) -> str:
     """Return what a library says that the system said to it, and the cure where one is known."""
     number = next((number for number in _CURES if os.strerror(number) in text), None)
     return text if number is None else f"{text}; {_CURES[number]}"
@@ -45,7 +45,7 @@ def cure_in(text: str) -> str | None:
     return next((_CURES[number] for number in _LIMITS if os.strerror(number) in text), None)
 
 
-def told_limit(error: BaseException) -> str | None:
+def describe_limit(error: BaseException) -> str | None:
     """Return what to say of a limit of the process that was met; None for any other error.
 
     An error of this project says it already.

@@ -17,55 +17,55 @@ _LONGEST_SHOWN: Final = 80
 _LONGEST_MESSAGE: Final = 2000
 
 
-def shown_key(key: bytes) -> str:
+def printable_key(key: bytes) -> str:
     r"""Return a key as text; another key is another text.
 
     Example:
-        >>> print(shown_key(b"caf\xe9\t1"), shown_key(rb"caf\xe9"))
+        >>> print(printable_key(b"caf\xe9\t1"), printable_key(rb"caf\xe9"))
         caf\xe9\t1 caf\\xe9
     """
     return _escaped(key.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
 
 
-def shown_name(name: str | os.PathLike[str]) -> str:
+def printable_name(name: str | os.PathLike[str]) -> str:
     """Return a file's name as text; bytes that are no UTF-8 may be as `os.fsdecode` has them."""
-    return shown_key(os.fsencode(name))
+    return printable_key(os.fsencode(name))
 
 
-def shown_short_key(key: bytes) -> str:
+def printable_short_key(key: bytes) -> str:
     """Return a key as it stands in an error: of a long one, how it begins and ends."""
     if len(key) <= _LONGEST_SHOWN:
-        return shown_key(key)
-    return f"{shown_key(key[:50])}...{shown_key(key[-20:])} ({len(key)} bytes)"
+        return printable_key(key)
+    return f"{printable_key(key[:50])}...{printable_key(key[-20:])} ({len(key)} bytes)"
 
 
-def shown_path(path: str) -> str:
+def printable_path(path: str) -> str:
     """Return a path as it stands in an error; of one too long for any file, how it begins."""
-    return shown_line(path if len(path) <= _LONGEST_PATH else _begun(path, _LONGEST_SHOWN))
+    return printable_line(path if len(path) <= _LONGEST_PATH else _begun(path, _LONGEST_SHOWN))
 
 
-def shown_option(name: str) -> str:
+def printable_option(name: str) -> str:
     """Return the name of an option as it stands in an error, whatever a file calls one."""
-    return shown_line(_begun(name, _LONGEST_SHOWN))
+    return printable_line(_begun(name, _LONGEST_SHOWN))
 
 
-def shown_fault(message: str) -> str:
+def printable_fault(message: str) -> str:
     """Return what is wrong with one option; what a file quotes in it may have any length."""
-    return shown_message(_begun(message, _LONGEST_MESSAGE))
+    return printable_message(_begun(message, _LONGEST_MESSAGE))
 
 
 def _begun(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
-def shown_message(message: str) -> str:
+def printable_message(message: str) -> str:
     """Return a message that names may stand in, with its line ends."""
     return "\n".join(_escaped(_text(line)) for line in message.split("\n"))
 
 
-def shown_line(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return a text that names may stand in, as one line."""
-    return shown_message(text).replace("\n", "\\n")
+    return printable_message(text).replace("\n", "\\n")
 
 
 def _text(line: str) -> str:

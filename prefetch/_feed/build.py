@@ -16,14 +16,14 @@ from prefetch._bad_records.policy import BadRecords
 from prefetch._bad_records.quarantine import Quarantine
 from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
 from prefetch._errors.classes import ConfigError, ConfigFault, SourceError, StateError
-from prefetch._errors.context import locating
-from prefetch._errors.os_limits import told, told_limit
+from prefetch._errors.context import error_context
+from prefetch._errors.os_limits import describe_limit, describe_os_error
 from prefetch._feed.feed import Feed
 from prefetch._feed.state import Identity
 from prefetch._kernels import selection
-from prefetch._pipeline.components import Assembly
+from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
-from prefetch._plan.draws import CaffeAugmentation, CounterAugmentation, NoAugmentation
+from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
 from prefetch._plan.order import Order
 from prefetch._plan.position import Position
 from prefetch._process.limits import MemoryLimit, memory_limit, num_cores
@@ -32,14 +32,14 @@ from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record
 from prefetch._transform.mean_file import load_mean
 from prefetch._transform.options import Transform
-from prefetch._transform.placement import device_transform
+from prefetch._transform.placement import choose_placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from prefetch._config.load import FeedConfig, TransformConfig
-    from prefetch._plan.draws import Augmentation
+    from prefetch._plan.draws import DrawSource
     from prefetch._transform.device import DeviceTransform
     from prefetch._transform.first_record import FirstRecord, RecordKind
 
@@ -67,7 +67,7 @@ def _naming_limits(config: object) -> Iterator[None]:
     try:
         yield
     except (OSError, ImportError) as error:
-        limit = told_limit(error)
+        limit = describe_limit(error)
         if limit is None:
             raise
         name = os.fsdecode(config) if isinstance(config, str | os.PathLike) else "configuration"
@@ -105,7 +105,7 @@ def _prefetcher(
 def _opened(
     config: FeedConfig, host_limit: MemoryLimit, state: Mapping[str, Any] | None
 ) -> Prefetcher:
-    with locating(str(config.source[0]), "open"), ExitStack() as undo:
+    with error_context(str(config.source[0]), "open"), ExitStack() as undo:
         subset = None if config.subset is None else (config.subset.start, config.subset.stop)
         source = RecordSource.open(config.source, subset=subset, lock=config.lock)
         undo.callback(source.close)
@@ -145,7 +145,7 @@ def _opened(
         device = open_device(config.device)
         if owns_device:
             undo.callback(device.close)
-        on_device = device_transform(
+        on_device = choose_placement(
             config.transform.where, transform=transform, device=device, kind=first.kind
         )
         first_shape = _first_shape(first, transform, on_device)
@@ -153,7 +153,7 @@ def _opened(
         batch_bytes = (
             None if first_shape is None else math.prod(first_shape) * itemsize * config.batch_size
         )
-        assembly = Assembly(
+        components = Components(
             source=source,
             order=order,
             augmentation=_augmentation(config, position, transform),
@@ -172,8 +172,8 @@ def _opened(
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
         )
-        _report_memory(assembly)
-        prefetcher = Prefetcher(assembly)
+        _report_memory(components)
+        prefetcher = Prefetcher(components)
         undo.pop_all()  # last: Ctrl-C before it closes everything, and after it finalizers do
         return prefetcher
 
@@ -192,7 +192,7 @@ def _quarantine(path: Path | None, source: RecordSource) -> Quarantine | None:
     try:
         is_file = path.is_file()
     except OSError as error:
-        reason = f"cannot be looked at: {told(error)}"
+        reason = f"cannot be looked at: {describe_os_error(error)}"
         raise ConfigError("quarantine", (ConfigFault("quarantine", reason),)) from error
     if is_file:
         reason = f"expected a folder for an LMDB of its own, found the file {path}"
@@ -240,18 +240,16 @@ def _dtype(name: str) -> np.dtype[Any]:
         raise ConfigError("transform", (ConfigFault("transform.dtype", str(error)),)) from error
 
 
-def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> Augmentation:
+def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> DrawSource:
     if config.rng == "counter":
         draws = transform.words_per_record > 0
         if not draws:
-            return NoAugmentation()
+            return NoDraws()
         native = selection.native
-        return CounterAugmentation(
-            position.seed, draw=None if native is None else native.philox_words
-        )
+        return CounterDraws(position.seed, draw=None if native is None else native.philox_words)
     mirror, crop = transform.draws_mirror, transform.draws_crop
     try:
-        return CaffeAugmentation(
+        return CaffeDraws(
             position.seed,
             mirror=mirror,
             crop=crop,
@@ -294,14 +292,14 @@ def _first_shape(
     return transform.recipe.sample_shape(*first.image[:3])
 
 
-def _report_memory(assembly: Assembly) -> None:
+def _report_memory(components: Components) -> None:
     """Log what the ring will take.
 
     Raises:
         RingTooLargeError: It is more than there is.
     """
-    if assembly.first_shape is None:
+    if components.first_shape is None:
         logger.info("what the ring takes shows with the first batch: the first record is bad")
         return
-    assembly.refuse_too_large(assembly.first_shape)
-    logger.info("the ring takes %s", assembly.expected_memory)
+    components.refuse_too_large(components.first_shape)
+    logger.info("the ring takes %s", components.expected_memory)

@@ -89,12 +89,12 @@ class Feed:
         Raises:
             TypeError: With ``last_batch: wrap``, which has no epochs.
         """
-        return self._prefetcher.assembly.order.batches_per_epoch
+        return self._prefetcher.components.order.batches_per_epoch
 
     @property
     def num_records(self) -> int:
         """Records in the source, after ``subset``."""
-        return self._prefetcher.assembly.order.num_records
+        return self._prefetcher.components.order.num_records
 
     @property
     def epoch(self) -> int:
@@ -104,7 +104,7 @@ class Feed:
     @property
     def device(self) -> Device:
         """Where the batches are pushed."""
-        return self._prefetcher.assembly.device
+        return self._prefetcher.components.device
 
     def to_stream(self, stream: object) -> None:
         """Hand over the batches on a stream of yours, from the next batch on.
@@ -181,7 +181,7 @@ class Feed:
         may call it: within next() it says the place before the batch that is on its way.
         """
         prefetcher = self._prefetcher
-        return prefetcher.assembly.state_of(prefetcher.position())
+        return prefetcher.components.state_of(prefetcher.position())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a feed was when ``state`` was made.
@@ -213,7 +213,7 @@ class Feed:
             raise
         prefetcher.end_predecessor()
 
-    def _told_rightly(
+    def _translate_error(
         self, error: BaseException, prefetcher: Prefetcher, taken: Taken
     ) -> BaseException:
         """See to an exception out of next(), and return what its caller is told.
@@ -285,7 +285,7 @@ class Feed:
 
     def _note_end(self) -> None:
         """Warn, once, after an epoch that had nothing in it."""
-        order = self._prefetcher.assembly.order
+        order = self._prefetcher.components.order
         if self._warned_empty or order.last_batch == "wrap" or order.batches_per_epoch:
             return
         self._warned_empty = True
@@ -317,7 +317,7 @@ class Feed:
 
 def _adopted(stream: object, prefetcher: Prefetcher) -> Stream | None:
     """Return a consumer's stream as one of the prefetcher's device; None stays None."""
-    return None if stream is None else prefetcher.assembly.device.stream_from(stream)
+    return None if stream is None else prefetcher.components.device.stream_from(stream)
 
 
 class FeedIterator:
@@ -353,7 +353,7 @@ class FeedIterator:
             self._feed._note_end()  # noqa: SLF001
             raise StopIteration from None
         except BaseException as error:
-            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
+            told = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
             if prefetcher.closed:
                 prefetcher.close(wait=not is_nested())
             if told is error:

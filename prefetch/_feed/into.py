@@ -93,7 +93,7 @@ class _IntoIterator:
             self._feed._note_end()  # noqa: SLF001
             raise StopIteration from None
         except BaseException as error:
-            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
+            told = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
             if prefetcher.closed:
                 prefetcher.close(wait=not is_nested())
             if told is error:

@@ -29,7 +29,7 @@ class ServedFeed(Protocol):
         """Where the batches are pushed."""
         ...
 
-    def _told_rightly(
+    def _translate_error(
         self, error: BaseException, prefetcher: Prefetcher, taken: Taken
     ) -> BaseException:
         """See to an exception out of next(), and return what its caller is told."""
@@ -77,7 +77,7 @@ class AsyncServing(ABC, Generic[_Served]):
         except BaseException as error:
             if self._holder is taken and turn.locked():
                 turn.release()  # the exception came between the block's last step and its end
-            told = self._feed._told_rightly(error, prefetcher, taken)  # noqa: SLF001
+            told = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
             if prefetcher.closed and isinstance(error, Exception):  # a task that ends cannot wait
                 await prefetcher.join_async()
             if told is error:

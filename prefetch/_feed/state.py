@@ -17,7 +17,7 @@ from prefetch._errors.classes import StateError
 from prefetch._plan.mersenne import MAX_MERSENNE_SEED
 from prefetch._plan.philox import MAX_SEED
 from prefetch._plan.position import Position
-from prefetch._plan.saved_values import is_same, is_whole, shown
+from prefetch._plan.saved_values import is_same, is_whole, printable_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,14 +115,14 @@ class Identity:
     def _differences(self, state: object) -> Iterator[str]:
         if not isinstance(state, dict) or not is_whole(state.get("format"), most=_MOST):
             found = state.get("format") if isinstance(state, dict) else state
-            yield f"expected a state of format {FORMAT}, found {shown(found)}"
+            yield f"expected a state of format {FORMAT}, found {printable_value(found)}"
             return
         if state["format"] != FORMAT:
             yield f"expected a state of format {FORMAT}, found {state['format']}"
             return
         if set(state) != _ENTRIES:
             lacking = sorted(_ENTRIES - set(state))
-            more = sorted(shown(name) for name in set(state) - _ENTRIES)
+            more = sorted(printable_value(name) for name in set(state) - _ENTRIES)
             rest = f" and {len(more) - _MOST_NAMED} more" if len(more) > _MOST_NAMED else ""
             yield (
                 f"it was cut, or something was added: it lacks {lacking}, and has besides "
@@ -159,23 +159,23 @@ class Identity:
             ("world_size", 1, _MOST),
         ):
             if not is_whole(state[name], least=least, most=most):
-                yield f"{name} is {shown(state[name])}, no integer from {least} to {most}"
+                yield f"{name} is {printable_value(state[name])}, no integer from {least} to {most}"
         for name in ("dataset", "config"):
             if not isinstance(state[name], dict):
-                yield f"{name} is {shown(state[name])}"
+                yield f"{name} is {printable_value(state[name])}"
         if not isinstance(state["rng"], dict if caffe else type(None)):
-            yield f"rng is {shown(state['rng'])}"
+            yield f"rng is {printable_value(state['rng'])}"
 
 
 def _compare(what: str, saved: Mapping[Any, Any], present: Mapping[str, Any]) -> Iterator[str]:
     for name, now in present.items():
         if name not in saved:
-            yield f"{what} {name}: was not there, is {shown(now)}"
+            yield f"{what} {name}: was not there, is {printable_value(now)}"
         elif not is_same(saved[name], now):
-            yield f"{what} {name}: was {shown(saved[name])}, is {shown(now)}"
+            yield f"{what} {name}: was {printable_value(saved[name])}, is {printable_value(now)}"
     for name, was in saved.items():
         if name not in present:
-            yield f"{what} {shown(name)}: was {shown(was)}, is unknown here"
+            yield f"{what} {printable_value(name)}: was {printable_value(was)}, is unknown here"
 
 
 def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:

@@ -87,7 +87,7 @@ class NativeKernels(Protocol):
     def philox_words(
         self, key0: int, key1: int, records: NDArray[np.int64], words: NDArray[np.uint32], /
     ) -> None:
-        """Draw the random words of records, as `CounterAugmentation` does."""
+        """Draw the random words of records, as `CounterDraws` does."""
 
     def raw_shape(  # noqa: PLR0917 - as in C
         self,

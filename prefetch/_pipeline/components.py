@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prefetch._kernels.device_kernel import StagedBatch
-from prefetch._ring.budget import RingMemory, num_host_batches
+from prefetch._ring.budget import RingBudget, num_host_batches
 from prefetch._ring.push_block import block_bytes
 from prefetch._transform.device_staging import RecordStager
 from prefetch._transform.host import RecordTransformer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from memory import Device
     from prefetch._bad_records.policy import BadRecords
-    from prefetch._plan.draws import Augmentation
+    from prefetch._plan.draws import DrawSource
     from prefetch._plan.order import Order
     from prefetch._plan.position import Position
     from prefetch._process.limits import MemoryLimit
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assembly:
+class Components:
     """What a prefetcher works with, resolved from a configuration.
 
     Attributes:
@@ -56,7 +56,7 @@ class Assembly:
 
     source: RecordSource
     order: Order
-    augmentation: Augmentation
+    augmentation: DrawSource
     state_of: Callable[[Position], dict[str, Any]]
     transform: Transform
     first: FirstRecord
@@ -77,17 +77,17 @@ class Assembly:
         """What a slot has for each record of any batch; None where each has its own shape."""
         return self.first_shape if self.bad_records.skip else None
 
-    def record_filler(self, go_on: Callable[[], object]) -> RecordFiller:
+    def record_filler(self, check_cancelled: Callable[[], object]) -> RecordFiller:
         """Return what fills rows of slots from records, for one thread.
 
         Args:
-            go_on: Called before each encoded record; what it raises ends the filling.
+            check_cancelled: Called before each encoded record; what it raises ends the filling.
         """
         if self.device_transform is None:
-            return RecordTransformer(self.transform, go_on=go_on)
-        return RecordStager(self.device_transform, go_on=go_on)
+            return RecordTransformer(self.transform, check_cancelled=check_cancelled)
+        return RecordStager(self.device_transform, check_cancelled=check_cancelled)
 
-    def ring_memory(self, row_shape: tuple[int, ...]) -> RingMemory:
+    def ring_memory(self, row_shape: tuple[int, ...]) -> RingBudget:
         """Return what the ring takes at its start.
 
         Args:
@@ -95,7 +95,7 @@ class Assembly:
         """
         if self.device_transform is not None:
             return self._staged_memory(self.device_transform, row_shape)
-        return RingMemory.of(
+        return RingBudget.of(
             row_shape,
             self.transform.dtype,
             label_dtype=self.label_dtype,
@@ -104,7 +104,7 @@ class Assembly:
             on_device=self.device.has_device_memory,
         )
 
-    def _staged_memory(self, transform: DeviceTransform, place: tuple[int, ...]) -> RingMemory:
+    def _staged_memory(self, transform: DeviceTransform, place: tuple[int, ...]) -> RingBudget:
         """Return what the ring takes where records are staged on both sides, and made a batch."""
         channels, height, width = place
         rows = self.most_rows
@@ -115,7 +115,7 @@ class Assembly:
             math.prod(transform.sample_shape((channels, height, width)))
             * self.transform.dtype.itemsize
         )
-        return RingMemory(
+        return RingBudget(
             num_batches=self.prefetch + 1,
             num_host_batches=num_host_batches(self.prefetch + 1),
             host_batch_bytes=staged_bytes,
@@ -123,7 +123,7 @@ class Assembly:
         )
 
     @property
-    def expected_memory(self) -> RingMemory | None:
+    def expected_memory(self) -> RingBudget | None:
         """What the ring will take, as the first record says; None where that one is bad."""
         return None if self.first_shape is None else self.ring_memory(self.first_shape)
 

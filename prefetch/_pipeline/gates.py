@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class News:
+class Gates:
     """The gates and futures of those who wait. Thread-safe, without a lock."""
 
     def __init__(self) -> None:

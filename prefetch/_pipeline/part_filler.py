@@ -14,13 +14,13 @@ import numpy as np
 
 from prefetch._bad_records.policy import BadRecord
 from prefetch._errors.classes import RecordError
-from prefetch._errors.text import shown_key
-from prefetch._plan.draws import CounterAugmentation
+from prefetch._errors.text import printable_key
+from prefetch._plan.draws import CounterDraws
 from prefetch._process.nvtx import ranged
 from prefetch._record.faults import Fault
 from prefetch._source.mapped_records import MappedRecords
 from prefetch._transform.host import RecordTransformer
-from prefetch._transform.record_filler import always
+from prefetch._transform.record_filler import never_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._pipeline.components import Assembly
+    from prefetch._pipeline.components import Components
     from prefetch._pipeline.schedule import Part
     from prefetch._plan.order import PlannedBatch
     from prefetch._ring.slot import Slot
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     AnyRecords: TypeAlias = Records | MappedRecords
 
 
-_MOST_LOOKED_UP = 256  # substitutes in one go, after a few that were bad as well
+_MAX_CANDIDATES = 256  # substitutes in one go, after a few that were bad as well
 
 
 class _Suspect(NamedTuple):
@@ -57,19 +57,21 @@ class Filler:
     """Fills parts for one reader thread; owns what is not shared. Not thread-safe.
 
     Args:
-        assembly: The source, the order and the transformation.
-        go_on: Called before each record that takes long, one to be decoded or looked up as a
-            substitute; what it raises ends the part.
+        components: The source, the order and the transformation.
+        check_cancelled: Called before each record that takes long, one to be decoded or looked up
+            as a substitute; what it raises ends the part.
     """
 
-    def __init__(self, assembly: Assembly, *, go_on: Callable[[], object] = always) -> None:
-        self._assembly = assembly
-        self._go_on = go_on
-        self._source = assembly.source
-        self._transformer = assembly.record_filler(go_on)
-        self._reader = assembly.source.reader()
-        self._fixed_shape = assembly.fixed_shape
-        self._usual: tuple[int, tuple[int, ...]] | None = None
+    def __init__(
+        self, components: Components, *, check_cancelled: Callable[[], object] = never_cancelled
+    ) -> None:
+        self._components = components
+        self._check_cancelled = check_cancelled
+        self._source = components.source
+        self._transformer = components.record_filler(check_cancelled)
+        self._reader = components.source.reader()
+        self._fixed_shape = components.fixed_shape
+        self._last_layout: tuple[int, tuple[int, ...]] | None = None
         self._allowed_shape: tuple[int, ...] | None = None
 
     def first_shape(self, slot: Slot) -> tuple[int, ...]:
@@ -82,8 +84,8 @@ class Filler:
         Raises:
             RecordError: The first record is bad.
         """
-        if self._usual is not None and slot.records is None:
-            most_rows, shape = self._usual
+        if self._last_layout is not None and slot.records is None:
+            most_rows, shape = self._last_layout
             if slot.size <= most_rows:
                 slot.is_raw = True
                 slot.is_guessed = self._fixed_shape is None
@@ -97,15 +99,15 @@ class Filler:
             RingTooLargeError: The machine's or the device's memory cannot hold a ring of such.
             SyncedMemoryError: It does not suffice for this batch.
         """
-        assembly = self._assembly
+        components = self._components
         if sample_shape != self._allowed_shape:
-            assembly.refuse_too_large(sample_shape)
+            components.refuse_too_large(sample_shape)
             self._allowed_shape = sample_shape
         slot.shape(
             sample_shape,
-            dtype=assembly.transform.dtype,
-            label_dtype=assembly.label_dtype,
-            most_rows=assembly.most_rows,
+            dtype=components.transform.dtype,
+            label_dtype=components.label_dtype,
+            most_rows=components.most_rows,
         )
 
     def _find_shape(self, slot: Slot) -> tuple[int, ...]:
@@ -113,7 +115,7 @@ class Filler:
         with self._records(slot, slice(0, 1)) as records:
             if self._fixed_shape is not None:
                 is_mapped = isinstance(records, MappedRecords)
-                slot.is_raw = is_mapped and self._assembly.first.kind != "encoded"
+                slot.is_raw = is_mapped and self._components.first.kind != "encoded"
                 return self._fixed_shape
             found = self._transformer.sample_shape(_values(records))
             if isinstance(found, Fault):
@@ -131,13 +133,13 @@ class Filler:
         transformer = self._transformer
         if len(parts) < 2 or not isinstance(transformer, RecordTransformer):
             return False
-        if not all(part.slot.is_light for part in parts):  # the last one opened may be another
+        if not all(part.slot.is_small_raw for part in parts):  # the last one opened may be another
             return False
         requests = []
         try:
             for part in parts:
                 slot = part.slot
-                records = self._reader.at_use(_planned(slot).records)
+                records = self._reader.locate_lazily(_planned(slot).records)
                 if records is None or slot.records is not None:
                     return False
                 assert slot.words is not None
@@ -190,16 +192,16 @@ class Filler:
         can_guess = slot.is_raw and slot.num_parts == 1 and not faults
         if can_guess and isinstance(self._transformer, RecordTransformer):
             assert isinstance(slot.data, np.ndarray)
-            self._usual = slot.size, slot.data.shape[1:]
+            self._last_layout = slot.size, slot.data.shape[1:]
 
     def _fill_anew(self, part: Part) -> None:
         """Fill the only part of a batch whose shape, perhaps, was not what had been guessed."""
         slot = part.slot
-        slot.is_guessed = slot.is_light = False
+        slot.is_guessed = slot.is_small_raw = False
         slot.release_records()
         self.give_memory(slot, self._find_shape(slot))
         self.fill(part)
-        self._usual = None  # of its shape, the next may be one of several parts
+        self._last_layout = None  # of its shape, the next may be one of several parts
 
     @ranged("transform")
     def _write(
@@ -220,12 +222,12 @@ class Filler:
         planned = _planned(slot)
         assert slot.indices is not None
         row = slice(position, position + 1)
-        self._go_on()
+        self._check_cancelled()
         self._refuse(bad, suspect, slot)
         for record in self._substitutes(planned, position):
             if record in bad:
                 continue
-            self._go_on()
+            self._check_cancelled()
             with self._fetched(np.array([record])) as records:
                 faults = self._write(slot, row, records, self._words(slot, position, record))
                 if not faults:
@@ -238,7 +240,7 @@ class Filler:
 
     def _substitutes(self, planned: PlannedBatch, position: int) -> Iterator[int]:
         """Yield the records of the places behind a place, once around the epoch's order."""
-        order = self._assembly.order
+        order = self._components.order
         epoch = planned.epochs[position : position + 1]
         place = planned.places[position : position + 1]
         step, most = 1, 1
@@ -246,11 +248,11 @@ class Filler:
             stop = min(step + most, order.num_records)
             places = place + np.arange(step, stop)
             yield from order.record_at(np.repeat(epoch, stop - step), places).tolist()
-            step, most = stop, min(4 * most, _MOST_LOOKED_UP)
+            step, most = stop, min(4 * most, _MAX_CANDIDATES)
 
     def _words(self, slot: Slot, position: int, record: int) -> npt.NDArray[np.uint32]:
-        augmentation = self._assembly.augmentation
-        if isinstance(augmentation, CounterAugmentation):
+        augmentation = self._components.augmentation
+        if isinstance(augmentation, CounterDraws):
             epoch = _planned(slot).epochs[position : position + 1]
             return augmentation.words_at(epoch, np.array([record]))
         assert slot.words is not None
@@ -266,14 +268,14 @@ class Filler:
     @ranged("read")
     def _fetched(self, indices: npt.NDArray[np.int64]) -> AbstractContextManager[AnyRecords]:
         """Give records, and release them in the end."""
-        records = self._reader.at_use(indices)
+        records = self._reader.locate_lazily(indices)
         return self._reader.fetch(indices) if records is None else records
 
     def _refuse(self, bad: dict[int, BadRecord], suspect: _Suspect, slot: Slot) -> None:
         """Add to the bad records; raises unless this one is to be replaced."""
         error = self._error(suspect, slot)
         fault = suspect.fault
-        policy = self._assembly.bad_records
+        policy = self._components.bad_records
         if not policy.skip:
             raise error
         bad[suspect.record] = found = BadRecord(suspect.record, fault.reason.name, error)
@@ -302,7 +304,7 @@ class Filler:
             slot: The batch.
             database: Where the record is that differs from it.
         """
-        first = self._assembly.first
+        first = self._components.first
         record, key, image = first.record, first.key, first.image
         says = "the first that can be used, which all batches follow, is"
         if self._fixed_shape is None:
@@ -316,7 +318,7 @@ class Filler:
             return None
         place, index, _ = self._source.describe(record)
         name = f"record {index}" if place == database else f"record {index} of {place}"
-        return f"{name}, key '{shown_key(key)}', {says} {' x '.join(map(str, image[:3]))}"
+        return f"{name}, key '{printable_key(key)}', {says} {' x '.join(map(str, image[:3]))}"
 
 
 def _values(records: AnyRecords) -> Sequence[memoryview] | MappedRecords:

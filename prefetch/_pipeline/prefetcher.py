@@ -9,7 +9,7 @@ every wait short of a hang:
   itself idle under the lock, after it has seen that there is no work, so that a wake-up put from
   then on finds it. A wake-up too many costs one look around.
 * The consumer waits at a gate of its own, without the lock, or on a future of its event loop. Both
-  are told after what they wait for has become true; see `News`.
+  are told after what they wait for has become true; see `Gates`.
 * Stopping sets a flag and puts one wake-up a reader. It takes no lock, so that a finalizer can do
   it. The last reader to leave gives back what all of them shared.
 * A signal handler or a finalizer may come to a thread that holds the lock. What they may call -
@@ -46,11 +46,11 @@ from prefetch._errors.classes import (
     ThreadStartError,
 )
 from prefetch._pipeline.delivery import Claim, Delivery, Taken, hand_over
-from prefetch._pipeline.gates import News
+from prefetch._pipeline.gates import Gates
 from prefetch._pipeline.reader import Reader
 from prefetch._pipeline.schedule import Opening, Part, Schedule
 from prefetch._pipeline.stats import FeedStats
-from prefetch._plan.draw_states import RngStates
+from prefetch._plan.draw_states import DrawStates
 from prefetch._plan.position import Position
 from prefetch._process.nested import mark_entry
 from prefetch._process.nvtx import ranged
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from memory import Stream
-    from prefetch._pipeline.components import Assembly
+    from prefetch._pipeline.components import Components
     from prefetch._ring.batch import Batch
     from prefetch._source.source import Walker
 
@@ -82,53 +82,53 @@ class Prefetcher:
     """Runs the readers and hands their batches to the consumer, in order; thread-safe.
 
     Args:
-        assembly: What it works with.
+        components: What it works with.
         clock: Seconds from some fixed point.
 
     Attributes:
-        assembly: What it works with.
+        components: What it works with.
         consumer_stream: The stream that batches are handed over on; None for the one that is
             current on the consumer's thread.
     """
 
     def __init__(
-        self, assembly: Assembly, *, clock: Callable[[], float] = time.perf_counter
+        self, components: Components, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.assembly = assembly
+        self.components = components
         self.consumer_stream: Stream | None = None
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        self._news = News()
+        self._gates = Gates()
         self._ring = Ring(
-            assembly.device, assembly.prefetch + 1, transform=assembly.device_transform
+            components.device, components.prefetch + 1, transform=components.device_transform
         )
         self._schedule = Schedule(
             self._ring,
-            assembly.order,
-            num_threads=assembly.num_threads,
-            prefetch=assembly.prefetch,
+            components.order,
+            num_threads=components.num_threads,
+            prefetch=components.prefetch,
         )
         self._delivery = Delivery(
             self._ring,
             self._schedule,
-            assembly.order,
-            assembly.bad_records,
-            prefetch=assembly.prefetch,
-            max_batches_held=assembly.max_batches_held,
+            components.order,
+            components.bad_records,
+            prefetch=components.prefetch,
+            max_batches_held=components.max_batches_held,
         )
         self._walker: Walker | None = (
-            assembly.source.walker() if assembly.order.is_sequential else None
+            components.source.walker() if components.order.is_sequential else None
         )
-        self._rng = RngStates(
-            assembly.augmentation,
-            assembly.order,
-            keep=assembly.prefetch + assembly.max_batches_held + 3,
+        self._rng = DrawStates(
+            components.augmentation,
+            components.order,
+            keep=components.prefetch + components.max_batches_held + 3,
         )
         # Where the index takes a while, the first epoch is walked, so that it starts at once; and
         # afterwards the file has been read.
-        walks = assembly.source.num_leaf_pages > _PAGES_INDEXED_AT_ONCE
-        self._indexed_from_epoch = assembly.order.first_epoch + int(walks)
+        walks = components.source.num_leaf_pages > _PAGES_INDEXED_AT_ONCE
+        self._indexed_from_epoch = components.order.first_epoch + int(walks)
         self._readers: list[Reader] = []
         self._reader_start = ThreadStart(())
         self._has_started = False
@@ -140,7 +140,7 @@ class Prefetcher:
         self._cleaned_up = False
         self._failure: BaseException | None = None
         self._told_of_failure = False
-        self._told_of_stall = False
+        self._has_warned_of_stall = False
         self._waits = 0
         self._wait_s = 0.0
         self._busy_s = 0.0
@@ -195,7 +195,7 @@ class Prefetcher:
                 else:
                     self._schedule.num_idle += 1
                     if self._failure is not None:
-                        self._news.notify_all()  # perhaps nobody is left who works at anything
+                        self._gates.notify_all()  # perhaps nobody is left who works at anything
                 if self._schedule.num_idle:
                     self._ring.call_for_block()
             if job is not None:
@@ -224,14 +224,14 @@ class Prefetcher:
             return self._schedule.find_early_opening()
 
     @property
-    def most_together(self) -> int:
+    def max_batches_per_call(self) -> int:
         """How many light batches a reader fills in one go."""
-        return self._schedule.most_together
+        return self._schedule.max_batches_per_call
 
     def plan_into(self, slot: Slot) -> None:
         """Plan the slot's batch and walk its records; by the one reader that opens a slot."""
         try:
-            planned = self.assembly.order.plan(slot.sequence)
+            planned = self.components.order.plan(slot.sequence)
             assert planned is not None, "num_batches bounds the serial numbers"
             slot.planned = planned  # an error from here on says which batch it was for
             words = self._rng.words(planned)
@@ -248,7 +248,7 @@ class Prefetcher:
     def _leave_walker(self) -> None:
         """Have the readers find the records themselves, if they are faster at that."""
         self._indexed_from_epoch = sys.maxsize
-        if self.assembly.source.can_do_without_walker():
+        if self.components.source.can_do_without_walker():
             self._walker = None
 
     def shaped(self, slot: Slot) -> Part | None:
@@ -267,7 +267,7 @@ class Prefetcher:
                 if not self._schedule.part_done(slot):
                     continue
                 slot.release_records()
-                if slot.failure is None and self.assembly.device.has_device_memory:
+                if slot.failure is None and self.components.device.has_device_memory:
                     slot.state = SlotState.UPLOADING
                     to_upload.append(slot)
                 else:
@@ -291,7 +291,7 @@ class Prefetcher:
         if self._failure is None:
             self._failure = error
             self._schedule.over = True
-            self._news.notify_all()
+            self._gates.notify_all()
 
     def reader_began(self) -> bool:
         """Count a reader in; return whether it is to work at all.
@@ -309,7 +309,7 @@ class Prefetcher:
         """Count a reader out; the last one gives back what all shared."""
         with self._lock:
             self._num_running -= 1
-            self._news.notify_all()
+            self._gates.notify_all()
         if self._stopping:
             self._clean_up()
 
@@ -320,7 +320,7 @@ class Prefetcher:
         self._schedule.finish(slot)
         self._delivery.add(slot)
         if slot.sequence == self._delivery.serving:
-            self._news.notify_all()
+            self._gates.notify_all()
 
     # What the consumer calls -------------------------------------------------------------------
 
@@ -388,12 +388,12 @@ class Prefetcher:
     def _wait_for(self, claim: Claim, taken: Taken) -> None:
         began: float | None = None
         try:
-            while (gate := self._locked(self._poll_or, self._news.gate, claim, taken)) is not None:
+            while (gate := self._locked(self._poll_or, self._gates.gate, claim, taken)) is not None:
                 if began is None:
                     self._refuse_reader()
                     began = self._clock()
                 # The flag is set without the lock: it may be since the poll, and the gates opened.
-                if not self._stopping and not self._news.wait(gate, self._patience_s):
+                if not self._stopping and not self._gates.wait(gate, self._patience_s):
                     self._tell_of_stall()
         finally:
             if began is not None:
@@ -428,14 +428,14 @@ class Prefetcher:
         return self._hand_over(taken)
 
     async def _wait_for_async(self, claim: Claim, taken: Taken) -> None:
-        future = partial(self._news.future, asyncio.get_running_loop())
+        future = partial(self._gates.future, asyncio.get_running_loop())
         began: float | None = None
         try:
             while (waiter := self._locked(self._poll_or, future, claim, taken)) is not None:
                 if began is None:
                     began = self._clock()
                 if self._stopping:
-                    self._news.discard(waiter)
+                    self._gates.discard(waiter)
                 else:
                     await self._until_or_tell(waiter)
         finally:
@@ -446,7 +446,7 @@ class Prefetcher:
         try:
             await waiter
         finally:
-            self._news.discard(waiter)
+            self._gates.discard(waiter)
 
     async def _until_or_tell(self, waiter: asyncio.Future[None]) -> None:
         """Wait for news; log, once, what everybody is doing if there is none for too long."""
@@ -463,17 +463,17 @@ class Prefetcher:
     @property
     def _patience_s(self) -> float | None:
         """How long to wait before the log says why; None for no limit."""
-        return None if self._told_of_stall else self.assembly.stall_warning_s
+        return None if self._has_warned_of_stall else self.components.stall_warning_s
 
     def _tell_of_stall(self) -> None:
-        if self._told_of_stall:
+        if self._has_warned_of_stall:
             return
-        self._told_of_stall = True
+        self._has_warned_of_stall = True
         logger.warning("%s", self._stall_report())
 
     def _stall_report(self) -> str:
         """Say what every reader and slot is doing."""
-        waited_s, number = self.assembly.stall_warning_s, self._delivery.serving
+        waited_s, number = self.components.stall_warning_s, self._delivery.serving
         lines = [f"next() has waited {waited_s} s for batch {number} of the feed:"]
         lines += [f"{reader.name}: {reader.doing}" for reader in self._readers]
         lines += [repr(slot) for slot in self._ring.slots]
@@ -527,12 +527,12 @@ class Prefetcher:
             self._wake_all()
 
     def _wake_all(self) -> None:
-        for _ in range(self.assembly.num_threads):
+        for _ in range(self.components.num_threads):
             self._ring.inbox.put(None)
 
     def position(self) -> Position:
         """Return where a feed would go on that was opened anew: what the consumer has taken."""
-        served, order = self._delivery.served, self.assembly.order
+        served, order = self._delivery.served, self.components.order
         place = served.place
         epoch, num_served = order.resume_point(place)
         return Position(epoch, num_served, order.seed, self._rng.before(place))
@@ -571,7 +571,7 @@ class Prefetcher:
         self._has_started = True
 
     def _start_failure(self, error: BaseException) -> BaseException:
-        number, threads = self._reader_start.num_started, self.assembly.num_threads
+        number, threads = self._reader_start.num_started, self.components.num_threads
         if not isinstance(error, RuntimeError) or number >= threads:
             return error
         failure = ThreadStartError(str(error), number=number, threads=threads)
@@ -586,7 +586,7 @@ class Prefetcher:
         if not self._readers:
             readers = [
                 Reader(self, number, clock=self._clock)
-                for number in range(self.assembly.num_threads)
+                for number in range(self.components.num_threads)
             ]
             after = (readers, ThreadStart(readers))
             self._readers, self._reader_start = after
@@ -666,7 +666,7 @@ class Prefetcher:
         if self._pid != os.getpid():
             return  # the threads are the parent's, and the lock may be held by one of them
         self.request_stop()
-        self._news.notify_all()
+        self._gates.notify_all()
         if not wait:
             return
         self.end_predecessor()
@@ -678,11 +678,11 @@ class Prefetcher:
 
     async def join_async(self) -> None:
         """Wait until every reader has ended after `request_stop`, without blocking the loop."""
-        self._news.notify_all()
+        self._gates.notify_all()
         while True:
-            waiter = self._news.future(asyncio.get_running_loop())
+            waiter = self._gates.future(asyncio.get_running_loop())
             if not self._num_running:
-                self._news.discard(waiter)
+                self._gates.discard(waiter)
                 break
             await self._until(waiter)
         self._close(wait=True)
@@ -707,10 +707,10 @@ class Prefetcher:
             logger.error("the feed was closed after a failure that no next() has told: %s", what)
         if self._cleaned_up or self._num_running:
             return
-        self.assembly.source.close()
-        self.assembly.bad_records.close()
-        if self.assembly.owns_device:
-            self.assembly.device.close()
+        self.components.source.close()
+        self.components.bad_records.close()
+        if self.components.owns_device:
+            self.components.device.close()
         self._cleaned_up = True  # last: what an exception interrupts is done again
         _live.discard(self)
 
@@ -728,10 +728,10 @@ class Prefetcher:
 
     def stats(self) -> FeedStats:
         """Return a snapshot of the counters; takes no lock."""
-        ring, expected, served = self._ring, self.assembly.expected_memory, self._delivery.served
+        ring, expected, served = self._ring, self.components.expected_memory, self._delivery.served
         served = served.counted()
         slots = list(ring.slots)
-        states = Counter(slot.told_state for slot in slots)
+        states = Counter(slot.reported_state for slot in slots)
         return FeedStats(
             batches=served.batches,
             samples=served.samples,
@@ -739,8 +739,8 @@ class Prefetcher:
             waits=self._waits,
             mean_ready=served.ready_sum / max(served.batches, 1),
             busy_s=self._busy_s,
-            threads=self.assembly.num_threads,
-            prefetch=self.assembly.prefetch,
+            threads=self.components.num_threads,
+            prefetch=self.components.prefetch,
             slots=len(slots),
             slots_free=states[SlotState.FREE],
             slots_filling=states[SlotState.FILLING] + states[SlotState.UPLOADING],
@@ -751,8 +751,8 @@ class Prefetcher:
             ring_device_bytes=None if expected is None else expected.device_bytes,
             host_bytes=ring.host_bytes,
             device_bytes=sum(slot.device_bytes for slot in slots),
-            bad_records=len(self.assembly.bad_records),
-            device=self.assembly.device.name,
+            bad_records=len(self.components.bad_records),
+            device=self.components.device.name,
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reader's otherwise
 
 from prefetch._errors.classes import FeedClosedError
-from prefetch._errors.context import located
+from prefetch._errors.context import with_context
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.schedule import Opening
 from prefetch._process.nested import mark_entry
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from memory import Stream
-    from prefetch._pipeline.components import Assembly
+    from prefetch._pipeline.components import Components
     from prefetch._pipeline.schedule import Part
     from prefetch._ring.slot import Slot
 
@@ -38,7 +38,7 @@ class JobBoard(Protocol):
     """Where a reader's work comes from and goes to: the prefetcher, as its readers know it."""
 
     @property
-    def assembly(self) -> Assembly:
+    def components(self) -> Components:
         """What the readers work with."""
         ...
 
@@ -48,7 +48,7 @@ class JobBoard(Protocol):
         ...
 
     @property
-    def most_together(self) -> int:
+    def max_batches_per_call(self) -> int:
         """How many light batches a reader fills in one go."""
         ...
 
@@ -106,7 +106,7 @@ class Reader(threading.Thread):
         super().__init__(name=f"ringfeed-reader-{number}", daemon=True)
         self._number = number
         self._prefetcher = prefetcher
-        self._assembly = prefetcher.assembly
+        self._components = prefetcher.components
         self._clock = clock
         self._doing: str | Opening | Part = "starting"
         self._planned: Opening | None = None  # its next piece of work, if that is known already
@@ -130,16 +130,16 @@ class Reader(threading.Thread):
         try:
             with ExitStack() as stack:
                 stream: Stream | None = None
-                if self._assembly.device.has_device_memory:
-                    self._assembly.device.dedicate_thread()
+                if self._components.device.has_device_memory:
+                    self._components.device.dedicate_thread()
                     stay_near(
-                        self._assembly.device,
-                        num_readers=self._assembly.num_threads,
+                        self._components.device,
+                        num_readers=self._components.num_threads,
                         is_first=self._number == 0,
                     )
-                    stream = self._assembly.device.make_stream(self.name)
+                    stream = self._components.device.make_stream(self.name)
                     stack.callback(stream.close)
-                filler = Filler(self._assembly, go_on=self._go_on)
+                filler = Filler(self._components, check_cancelled=self._check_cancelled)
                 while (job := self._next_job(busy_s)) is not None:
                     began = self._clock()
                     self._work(job, filler, stream)
@@ -151,7 +151,7 @@ class Reader(threading.Thread):
             self._doing = "ended"
             self._prefetcher.reader_ended()
 
-    def _go_on(self) -> None:
+    def _check_cancelled(self) -> None:
         """Raise unless the batch at work is wanted: a feed that closes waits for one record only.
 
         Raises:
@@ -197,7 +197,7 @@ class Reader(threading.Thread):
         once, and keep the consumer busy.
         """
         filler.fill(part)
-        if self._planned is None and not part.slot.is_light:
+        if self._planned is None and not part.slot.is_small_raw:
             opening = self._prefetcher.early_opening()
             if opening is not None and self._plan(opening.slot):
                 self._planned = Opening(opening.slot, is_planned=True)
@@ -212,7 +212,7 @@ class Reader(threading.Thread):
             opening = None
             if part is not None:
                 parts.append(part)
-                if part.slot.is_light and len(parts) < self._prefetcher.most_together:
+                if part.slot.is_small_raw and len(parts) < self._prefetcher.max_batches_per_call:
                     opening = self._prefetcher.next_opening()
         return parts
 
@@ -264,11 +264,11 @@ class Reader(threading.Thread):
         try:
             planned = None if slot is None else slot.planned
             record = 0 if planned is None else int(planned.records[position])
-            database = self._assembly.source.path_of(record)
+            database = self._components.source.path_of(record)
         except MemoryError:
             return error
         if planned is None:
-            return located(error, database=database, stage=stage)
-        return located(
+            return with_context(error, database=database, stage=stage)
+        return with_context(
             error, database=database, stage=stage, epoch=planned.epoch, batch=planned.number
         )

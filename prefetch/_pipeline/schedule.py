@@ -54,8 +54,8 @@ class Schedule:
         over: Whether no further slot is opened: a reader cannot work.
         first_wanted: Serial number of the first batch that is wanted. The consumer sets it, and
             the readers give up those before it.
-        most_together: How many light batches a reader opens and fills in one go: in the middle of
-            it no hand-off is paid for, but as long nobody gets the first of them.
+        max_batches_per_call: How many light batches a reader opens and fills in one go. More saves
+            hand-offs, but delays the first of them.
     """
 
     def __init__(self, ring: Ring, order: Order, *, num_threads: int, prefetch: int) -> None:
@@ -71,7 +71,7 @@ class Schedule:
         self.num_idle = 0
         self.over = False
         self.first_wanted = 0
-        self.most_together = min(prefetch // 2, _MOST_TOGETHER)
+        self.max_batches_per_call = min(prefetch // 2, _MOST_TOGETHER)
 
     def find_job(self) -> Opening | Part | None:
         """Return a piece of work, the oldest batch's first; None if there is none."""
@@ -127,9 +127,9 @@ class Schedule:
             self.retire(slot)
             return None
         nbytes = slot.data.nbytes
-        slot.is_light = slot.is_raw and nbytes < _MIN_RAW_BYTES_TO_SPLIT
+        slot.is_small_raw = slot.is_raw and nbytes < _MIN_RAW_BYTES_TO_SPLIT
         num_parts = 1
-        if self._num_threads > 1 and nbytes >= _MIN_BYTES_TO_SPLIT and not slot.is_light:
+        if self._num_threads > 1 and nbytes >= _MIN_BYTES_TO_SPLIT and not slot.is_small_raw:
             num_parts = min(slot.size, 2 * self._num_threads)
         slot.part_size = -(-slot.size // num_parts)
         slot.num_parts = -(-slot.size // slot.part_size)

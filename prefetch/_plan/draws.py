@@ -4,9 +4,9 @@ A planner draws raw 32-bit words, in record order; readers reduce them to a coin
 once they know an image's size (`reduce_word`). So a seeded run is the same with any number of
 threads. Words come in columns: mirror, row offset, column offset.
 
-There are two sources of words. `CounterAugmentation` keys them by (seed, epoch, record): any
+There are two sources of words. `CounterDraws` keys them by (seed, epoch, record): any
 batch's words stand by themselves, and a record's are the same whatever shares, batches and
-threads it meets. `CaffeAugmentation` is Caffe's own generator, bit for bit, which only runs on.
+threads it meets. `CaffeDraws` is Caffe's own generator, bit for bit, which only runs on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COLUMNS: Final = 3
 _LOW_WORD: Final = 0xFFFFFFFF
 
 
-class Augmentation(Protocol):
+class DrawSource(Protocol):
     """Where the random words of a batch come from."""
 
     def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
@@ -44,7 +44,7 @@ class Augmentation(Protocol):
         ...  # pragma: no cover
 
 
-class NoAugmentation:
+class NoDraws:
     """Words for a transformation that draws none: all 0, and free."""
 
     def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
@@ -57,7 +57,7 @@ class NoAugmentation:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterAugmentation:
+class CounterDraws:
     """Words keyed by (seed, epoch, record), from Philox4x32-10.
 
     The key is that of the epoch's augmentation stream (see the module ``_philox``), the counter
@@ -81,7 +81,7 @@ class CounterAugmentation:
         check_seed(self.seed)
 
     def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
-        """Return the words of a batch's records: uint32, shape (n, 3); see `Augmentation`."""
+        """Return the words of a batch's records: uint32, shape (n, 3); see `DrawSource`."""
         epoch = int(planned.epochs[0])
         if self.draw is None or planned.epochs[-1] != epoch:
             return self.words_at(planned.epochs, planned.records)
@@ -117,7 +117,7 @@ class CounterAugmentation:
         return stream_keys(self.seed, distinct, domain=Domain.AUGMENTATION)[:, which]
 
 
-class CaffeAugmentation:
+class CaffeDraws:
     """The words that Caffe's data layer draws, bit for bit.
 
     Caffe seeds a Mersenne twister with the random seed, and the layer's transformer another one
@@ -200,7 +200,7 @@ class CaffeAugmentation:
 
     def __repr__(self) -> str:
         where = f"at word {self._next_word}"
-        return f"<CaffeAugmentation mirror={self.mirror} crop={self.crop} {where}>"
+        return f"<CaffeDraws mirror={self.mirror} crop={self.crop} {where}>"
 
     def _first_word(self, planned: PlannedBatch) -> int:
         return planned.first_sample * len(self._columns)

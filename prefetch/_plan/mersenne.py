@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._plan.saved_values import is_whole, shown
+from prefetch._plan.saved_values import is_whole, printable_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,8 +148,8 @@ def _read_state(state: Mapping[str, Any]) -> tuple[_Checkpoint, int]:
     # keep whoever loads it busy, for as long as it says.
     if not is_whole(position, most=_CHECKPOINT_WORDS):
         raise ValueError(
-            f"the generator's position is {shown(position)}: expected an integer from 0 to "
-            f"{_CHECKPOINT_WORDS}"
+            f"the generator's position is {printable_value(position)}: expected an integer from "
+            f"0 to {_CHECKPOINT_WORDS}"
         )
     if len(state) > 2:
         raise ValueError("the generator's state has more entries than generator and position")

@@ -33,17 +33,17 @@ def is_same(saved: object, present: object) -> bool:
     return type(saved) is type(present) and saved == present
 
 
-def shown(value: object) -> str:
+def printable_value(value: object) -> str:
     """Return a value as it stands in an error: short, and by its type where it is none of JSON's.
 
     Example:
-        >>> shown([1, 2.5, "a"]), shown(10**5000), shown({1: 2})
+        >>> printable_value([1, 2.5, "a"]), printable_value(10**5000), printable_value({1: 2})
         ("[1, 2.5, 'a']", 'an integer of 16610 bits', 'a dict')
     """
     if type(value) is list and len(value) <= _MOST_SHOWN_ITEMS:
         if any(isinstance(item, list | dict) for item in value):
             return "a list of lists"
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(printable_value, value))}]"
     if type(value) is int and value.bit_length() > _MOST_SHOWN_BITS:
         return f"an integer of {value.bit_length()} bits"
     if type(value) is str and len(value) > _MOST_SHOWN_CHARS:

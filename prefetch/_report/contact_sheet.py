@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import cv2
 import numpy as np
 
-from prefetch._errors.text import shown_line
+from prefetch._errors.text import printable_line
 from prefetch._files.output import is_written_into, write_whole
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def contact_sheet(
         uint8 (height, width, 3), blue first.
     """
     low, high = _range(tiles)
-    heading, lines = shown_line(heading), [shown_line(note) for note in notes]
+    heading, lines = printable_line(heading), [printable_line(note) for note in notes]
     if (low, high) != (0.0, 255.0):
         lines.append(f"brightness stretched: black is {low:.4g}, white is {high:.4g}")
     cell_width, cell_height = SIDE + 2 * _PAD, SIDE + 2 * _PAD + 2 * _LINE + 4
@@ -227,13 +227,13 @@ def _draw_tile(
         top, left = _PAD + (SIDE - rows) // 2, _PAD + (SIDE - columns) // 2
         cell[top : top + rows, left : left + columns] = image
     base = _PAD + SIDE + 20
-    title = _cut(shown_line(tile.title), room, _TITLE)
+    title = _cut(printable_line(tile.title), room, _TITLE)
     _write(cell, title, (_PAD, base), _TITLE, _INK)
     if tile.alarm:
         spare = room - _width(title, _TITLE) - 8
         alarm = _cut(tile.alarm, spare, _ALERT)
         _write(cell, alarm, (width - _PAD - _width(alarm, _ALERT), base), _ALERT, _ALARM)
-    caption = _cut(shown_line(tile.caption), room, _CAPTION)
+    caption = _cut(printable_line(tile.caption), room, _CAPTION)
     _write(cell, caption, (_PAD, base + 18), _CAPTION, _FAINT)
 
 

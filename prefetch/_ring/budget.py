@@ -23,7 +23,7 @@ def num_host_batches(num_batches: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingMemory:
+class RingBudget:
     """What a ring takes at its start; it grows beyond that with the batches that are held.
 
     Attributes:
@@ -49,7 +49,7 @@ class RingMemory:
         rows: int,
         num_batches: int,
         on_device: bool,
-    ) -> RingMemory:
+    ) -> RingBudget:
         """Add it up.
 
         Args:

@@ -111,8 +111,8 @@ class Slot:
         news: Those of its bad records that are to be logged.
         is_raw: Whether its first record is raw, and found in a mapping of the file.
         is_guessed: Whether its shape is yet to be confirmed by its first record.
-        is_light: Whether it is raw and the batch is small, so that it is filled in less time than
-            a few hand-offs take.
+        is_small_raw: Whether it is raw and the batch is small, so that one reader fills several
+            of them in one native call.
         num_parts: Parts of the batch; 0 until the first record has fixed the shape.
         next_part: The next part to be handed to a reader.
         parts_done: Parts that readers have finished.
@@ -164,7 +164,7 @@ class Slot:
         self.indices: npt.NDArray[np.int64] | None = None
         self.is_raw = False
         self.is_guessed = False
-        self.is_light = False
+        self.is_small_raw = False
         self.keys: dict[int, PackedKeys] = {}
         self.bad: dict[int, dict[int, BadRecord]] = {}
         self.news: list[BadRecord] = []
@@ -184,7 +184,7 @@ class Slot:
         planned = self.planned
         batch = "" if planned is None else f" epoch {planned.epoch} batch {planned.number}"
         parts = f" {self.parts_done} of {self.num_parts} parts" if self.num_parts else ""
-        return f"<Slot {self.number} {self.told_state.value}{batch}{parts}>"
+        return f"<Slot {self.number} {self.reported_state.value}{batch}{parts}>"
 
     @property
     def host_bytes(self) -> int:
@@ -236,7 +236,7 @@ class Slot:
         return self.state is SlotState.LEASED and end is not None and end() is not None
 
     @property
-    def told_state(self) -> SlotState:
+    def reported_state(self) -> SlotState:
         """The state as `FeedStats` has it: a batch that was let go of has gone, taken in or not."""
         state = self.state
         is_gone = state is SlotState.LEASED and not self.is_held

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from prefetch._source.lmdb.database import Database
-    from prefetch._source.lmdb.scan import LeafWalk
+    from prefetch._source.lmdb.scan import LeafScan
     from prefetch._source.lmdb.spans import FileSpans, Spans
     from prefetch._source.sequence import RecordSequence
 
@@ -85,7 +85,7 @@ class Walker:
     def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
         self._databases = databases
         self._sequence = sequence
-        self._walk: LeafWalk | None = None
+        self._walk: LeafScan | None = None
         self._stands_at: tuple[int, int] | None = None
 
     def take(self, start: int, count: int) -> Records:
@@ -166,7 +166,7 @@ class RecordReader:
                 pieces.append(_Piece(number, *database.index().places(places[numbers == number])))
         return _find(self._databases, pieces, np.argsort(order))
 
-    def at_use(self, records: npt.NDArray[np.int64]) -> MappedRecords | None:
+    def locate_lazily(self, records: npt.NDArray[np.int64]) -> MappedRecords | None:
         """Return records that are found when they are used, without a Python object for each.
 
         Args:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 import lmdb
 
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
-from prefetch._errors.text import shown_path
+from prefetch._errors.text import printable_path
 from prefetch._source.lmdb.database import Database
 from prefetch._source.lmdb.snapshot import Snapshot
 from prefetch._source.records import RecordReader, Records, Walker
@@ -178,7 +178,7 @@ class RecordSource:
 
     def __repr__(self) -> str:
         state = "closed, " if self._closed else ""
-        paths = ", ".join(shown_path(database.path) for database in self._databases)
+        paths = ", ".join(printable_path(database.path) for database in self._databases)
         return f"<RecordSource of {self.num_records} records, {state}in {paths}>"
 
     def __del__(self) -> None:

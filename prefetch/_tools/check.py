@@ -98,8 +98,8 @@ def check_config(config: FeedConfig) -> CheckReport:
         with contextlib.suppress(LabelsNotProducedError):
             label_dtype = str(batch.label.dtype)
         # Not the feed's own estimate, which its first record may have been too bad for.
-        assembly = feed._prefetcher.assembly  # noqa: SLF001 - what stats() tells, by batch
-        ring = assembly.expected_memory or assembly.ring_memory(batch.data.shape[1:])
+        components = feed._prefetcher.components  # noqa: SLF001 - what stats() tells, by batch
+        ring = components.expected_memory or components.ring_memory(batch.data.shape[1:])
         most_on_host = ring.num_host_batches
         if not ring.device_batch_bytes:
             most_on_host = config.prefetch + config.max_batches_held
@@ -123,9 +123,9 @@ def check_config(config: FeedConfig) -> CheckReport:
             most_host_bytes=most_on_host * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
             warnings=(
-                *_warnings(config, assembly.order.samples_per_epoch),
+                *_warnings(config, components.order.samples_per_epoch),
                 *_doubts_of(values),
-                *_turned(config, assembly.source),
+                *_turned(config, components.source),
             ),
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from prefetch._config.load import load_config
 from prefetch._errors.classes import LabelsNotProducedError
-from prefetch._errors.text import counted, shown_key, shown_name
+from prefetch._errors.text import counted, printable_key, printable_name
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
@@ -77,7 +77,9 @@ def record_sheet(
     note = (
         f"{which} of {counted(total, 'record')} as stored{_colours(tiles, blue_first=blue_first)}"
     )
-    return contact_sheet(tiles, heading=shown_name(heading), notes=[note], blue_first=blue_first)
+    return contact_sheet(
+        tiles, heading=printable_name(heading), notes=[note], blue_first=blue_first
+    )
 
 
 def _colours(tiles: Sequence[Tile], *, blue_first: bool) -> str:
@@ -95,12 +97,12 @@ def _record_tile(key: bytes, value: memoryview) -> Tile:
         label = f"label {parse_datum(value).label}"
         fault = examiner.examine(value, decode=False).fault
         alarm = "" if fault is None else _in_words(fault.reason)
-        return tile_of(examiner.pixels(value, SIDE), label, shown_key(key), alarm)
+        return tile_of(examiner.pixels(value, SIDE), label, printable_key(key), alarm)
     except DatumError as bad:
         alarm = _in_words(Reason(bad.reason))
     except BadRecordError as bad:
         alarm = _in_words(bad.reason)
-    return Tile(None, label, shown_key(key), alarm)
+    return Tile(None, label, printable_key(key), alarm)
 
 
 def _in_words(reason: Reason) -> str:
@@ -227,7 +229,7 @@ def batch_sheet(
         tile_of(
             image,
             "no label" if view.labels is None else f"label {view.labels[row]:.15g}",
-            shown_key(view.keys[row]),
+            printable_key(view.keys[row]),
         )
         for row, image in enumerate(view.images)
     ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._tools.tally import Tally
+    from prefetch._tools.tally import RecordCounts
 
 _SEVERITIES: Final = ("error", "warning", "note")
 _SHAPES_NAMED: Final = 5
@@ -52,7 +52,7 @@ class Problem:
 
 
 def find_problems(
-    tally: Tally,
+    tally: RecordCounts,
     *,
     sampled_keys: Sequence[bytes],
     sampled_labels: npt.NDArray[np.int64],
@@ -81,14 +81,14 @@ def find_problems(
     return tuple(sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity)))
 
 
-def _bad_records(tally: Tally) -> Iterator[Problem]:
+def _bad_records(tally: RecordCounts) -> Iterator[Problem]:
     by_count = sorted(tally.faults.items(), key=lambda item: (-item[1].count, item[0]))
     for reason, bad in by_count:
         kind = "looks_hwc" if reason == Reason.LOOKS_HWC else "bad_records"
         yield Problem("error", kind, bad.fault.message(), bad.count, tuple(bad.keys))
 
 
-def _shapes(tally: Tally) -> Iterator[Problem]:
+def _shapes(tally: RecordCounts) -> Iterator[Problem]:
     channels: Counter[int] = Counter()
     for shape, count in tally.shapes.items():
         channels[shape[0]] += count
@@ -160,7 +160,7 @@ def _kinds(kinds: Mapping[str, int]) -> Iterator[Problem]:
         )
 
 
-def _not_finite(tally: Tally) -> Iterator[Problem]:
+def _not_finite(tally: RecordCounts) -> Iterator[Problem]:
     if tally.num_odd:
         yield Problem(
             "warning",
@@ -172,7 +172,7 @@ def _not_finite(tally: Tally) -> Iterator[Problem]:
         )
 
 
-def _jpegs(tally: Tally) -> Iterator[Problem]:
+def _jpegs(tally: RecordCounts) -> Iterator[Problem]:
     if tally.num_turned:
         yield Problem(
             "note",

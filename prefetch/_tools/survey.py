@@ -30,7 +30,7 @@ from prefetch._source.sequence import RecordSequence
 from prefetch._tools.examine import Examiner
 from prefetch._tools.problems import Problem, find_problems
 from prefetch._tools.step_thread import aside, finish
-from prefetch._tools.tally import Tally
+from prefetch._tools.tally import RecordCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -182,9 +182,9 @@ class _Sample:
     labels: NDArray[np.int64]
 
 
-def _sample(database: Database, clock: Callable[[], float]) -> tuple[Tally, _Sample]:
+def _sample(database: Database, clock: Callable[[], float]) -> tuple[RecordCounts, _Sample]:
     """Look at a random sample, until the time is up."""
-    tally, examiner = Tally(), Examiner()
+    tally, examiner = RecordCounts(), Examiner()
     seen: list[tuple[tuple[int, int], bytes, int | None]] = []
     began = clock()
     decode = True
@@ -219,7 +219,7 @@ def _some_keys(database: Database, sampled: Sequence[bytes]) -> tuple[bytes, ...
     return tuple(dict.fromkeys((first, *chosen, last)))
 
 
-def _examine_all(database: Database, progress: SurveyProgress | None) -> Tally:
+def _examine_all(database: Database, progress: SurveyProgress | None) -> RecordCounts:
     """Look at every record, on all cores."""
     total = database.num_records
 
@@ -230,12 +230,12 @@ def _examine_all(database: Database, progress: SurveyProgress | None) -> Tally:
     return finish(aside(lambda: _examine_in_steps(database)), tell)
 
 
-def _examine_in_steps(database: Database) -> Generator[int, None, Tally]:
+def _examine_in_steps(database: Database) -> Generator[int, None, RecordCounts]:
     """Do so, and yield now and then how many were looked at."""
     total = database.num_records
-    tally = Tally()
+    tally = RecordCounts()
     num_threads = num_cores()
-    pending: deque[tuple[Records, Future[Tally]]] = deque()
+    pending: deque[tuple[Records, Future[RecordCounts]]] = deque()
     walker = Walker([database], RecordSequence((total,), 0, total))
     with ThreadPoolExecutor(num_threads, "inspect") as pool:
         try:
@@ -254,20 +254,20 @@ def _examine_in_steps(database: Database) -> Generator[int, None, Tally]:
     return tally
 
 
-def _add_first(pending: deque[tuple[Records, Future[Tally]]], tally: Tally) -> None:
+def _add_first(pending: deque[tuple[Records, Future[RecordCounts]]], tally: RecordCounts) -> None:
     tally.add(pending[0][1].result())
     records, _ = pending.popleft()
     records.release()
 
 
-def _examine_part(records: Records) -> Tally:
-    tally, examiner = Tally(), Examiner()
+def _examine_part(records: Records) -> RecordCounts:
+    tally, examiner = RecordCounts(), Examiner()
     for key, value in zip(records.keys, records.values, strict=True):
         tally.count(key, value, examiner.examine(value, decode=True, read_floats=True))
     return tally
 
 
-def _storage(database: Database, tally: Tally) -> Storage:
+def _storage(database: Database, tally: RecordCounts) -> Storage:
     status = os.fstat(database.snapshot.file.fileno())
     meta = database.snapshot.meta
     num_pages = 2 + meta.branch_pages + meta.leaf_pages + meta.overflow_pages

@@ -29,7 +29,7 @@ class FaultTally:
 
 
 @dataclass(slots=True)
-class Tally:
+class RecordCounts:
     """Counts of findings.
 
     Attributes:
@@ -103,7 +103,7 @@ class Tally:
             bad.count += 1
             _keep(bad.keys, key)
 
-    def add(self, later: Tally) -> None:
+    def add(self, later: RecordCounts) -> None:
         """Count what another one has counted of later records."""
         if self.num_examined and later.num_examined:
             self.smallest = min(self.smallest, later.smallest)

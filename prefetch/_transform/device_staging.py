@@ -21,7 +21,7 @@ from prefetch._record.faults import Fault, Reason
 from prefetch._source.mapped_records import MappedRecords, views
 from prefetch._transform.host import RecordTransformer
 from prefetch._transform.options import Transform
-from prefetch._transform.record_filler import always
+from prefetch._transform.record_filler import never_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,11 +38,14 @@ class RecordStager:
 
     Args:
         device_transform: What the device will do to them; shared with other threads.
-        go_on: As for `RecordTransformer`.
+        check_cancelled: As for `RecordTransformer`.
     """
 
     def __init__(
-        self, device_transform: DeviceTransform, *, go_on: Callable[[], object] = always
+        self,
+        device_transform: DeviceTransform,
+        *,
+        check_cancelled: Callable[[], object] = never_cancelled,
     ) -> None:
         transform = device_transform.transform
         self._device_transform = device_transform
@@ -63,9 +66,9 @@ class RecordStager:
             mirror=transform.mirror,
             modulo=transform.modulo,
         )
-        self._copying = RecordTransformer(as_stored, go_on=go_on)
-        self._cutting = RecordTransformer(cut, go_on=go_on)
-        self._finishing = RecordTransformer(transform, go_on=go_on)
+        self._copying = RecordTransformer(as_stored, check_cancelled=check_cancelled)
+        self._cutting = RecordTransformer(cut, check_cancelled=check_cancelled)
+        self._finishing = RecordTransformer(transform, check_cancelled=check_cancelled)
 
     def sample_shape(
         self, records: Sequence[memoryview] | MappedRecords

@@ -33,7 +33,7 @@ from prefetch._record.faults import BadRecordError, Fault, Reason, no_datum
 from prefetch._record.pixels import image_bytes, raw_pixels
 from prefetch._record.wire import DatumError, parse_datum
 from prefetch._source.mapped_records import MappedRecords, fill_together, views
-from prefetch._transform.record_filler import StoredImage, always
+from prefetch._transform.record_filler import StoredImage, never_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ class RecordTransformer:
     Args:
         transform: What to do; shared with other threads.
         kernels: Who does it; by default the C extension, or its NumPy twin where that is missing.
-        go_on: Called before each encoded record of a `fill`; what it raises ends that.
+        check_cancelled: Called before each encoded record of a `fill`; what it raises ends that.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class RecordTransformer:
         transform: Transform,
         *,
         kernels: Kernels | None = None,
-        go_on: Callable[[], object] = always,
+        check_cancelled: Callable[[], object] = never_cancelled,
     ) -> None:
         if kernels is None:
             selection.announce()
             kernels = selection.kernels
         self._kernels = kernels
-        self._go_on = go_on
+        self._check_cancelled = check_cancelled
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._row_dtype = transform.row_dtype
@@ -175,7 +175,7 @@ class RecordTransformer:
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:
-                self._go_on()
+                self._check_cancelled()
                 # Parsed a second time for its bytes: decoding takes a hundred times as long.
                 encoded = image_bytes(parse_datum(values[position]))
                 fault = self._fill_encoded(encoded, words[position], data, position)

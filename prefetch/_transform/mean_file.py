@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from prefetch._errors.classes import ConfigError, ConfigFault
-from prefetch._errors.os_limits import told
+from prefetch._errors.os_limits import describe_os_error
 from prefetch._errors.text import counted
 from prefetch._files.input import open_regular, read_regular
 from prefetch._record.wire import DatumError, parse_datum
@@ -46,7 +46,7 @@ def load_mean(path: Path) -> NDArray[np.float32]:
     try:
         values = _load_npy(path) if path.suffix == ".npy" else _load_blob(path)
     except OSError as error:
-        _refuse(path, f"the mean file cannot be read: {told(error)}")
+        _refuse(path, f"the mean file cannot be read: {describe_os_error(error)}")
     shape = values.shape[1:] if values.ndim == 4 and values.shape[0] == 1 else values.shape
     if len(shape) != 3 or 0 in shape:
         _refuse(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint8))
 
 
-class RawRemark:
+class WarnOnce:
     """The right to say something once, of however many records and threads; thread-safe."""
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class Transform:
     layout: Literal["nchw", "nhwc"] = "nchw"
     dtype: np.dtype[Any] = _DTYPES[0]
     modulo: bool = False
-    raw_remark: RawRemark = field(default_factory=RawRemark, repr=False)
-    image_remark: RawRemark = field(default_factory=RawRemark, repr=False)
+    raw_remark: WarnOnce = field(default_factory=WarnOnce, repr=False)
+    image_remark: WarnOnce = field(default_factory=WarnOnce, repr=False)
 
     def __post_init__(self) -> None:
         faults = tuple(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("prefetch")
 
 
-def device_transform(
+def choose_placement(
     where: str, *, transform: Transform, device: Device, kind: RecordKind
 ) -> DeviceTransform | None:
     """Resolve ``transform.where``.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prefetch._source.mapped_records import MappedRecords
 
 
-def always() -> None:
+def never_cancelled() -> None:
     """Let a `RecordFiller` go on, whoever waits for it meanwhile."""
 
 

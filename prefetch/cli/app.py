@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from memory import SyncedMemoryError
 from prefetch._errors.classes import PrefetchError
-from prefetch._errors.text import shown_path
+from prefetch._errors.text import printable_path
 from prefetch.cli.bench import bench
 from prefetch.cli.check import check
 from prefetch.cli.convert import convert
@@ -79,7 +79,7 @@ def _in_words(error: Exception) -> str:
             is_cwd = isinstance(error, FileNotFoundError)
             return _NO_WORKING_DIRECTORY if is_cwd else error.strerror
         path = os.path.abspath(os.fsdecode(error.filename))  # noqa: PTH100 - it may be of bytes
-        return f"{shown_path(path)}: {error.strerror}"
+        return f"{printable_path(path)}: {error.strerror}"
     words = str(error)
     if isinstance(error, MemoryError) and not isinstance(error, PrefetchError):
         words = f"there is not enough memory {error}".rstrip()

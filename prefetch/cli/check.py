@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prefetch._errors.text import counted, shown_key
+from prefetch._errors.text import counted, printable_key
 from prefetch.cli.opening import (
     ConfigArgument,
     JsonOption,
@@ -46,7 +46,7 @@ def check(
         report = check_config(options)
         warnings.extend(report.warnings)
     if as_json:
-        keys = [shown_key(key) for key in report.first_keys]
+        keys = [printable_key(key) for key in report.first_keys]
         fields = dataclasses.asdict(report) | {"first_keys": keys, "warnings": warnings}
         print_json({"config": str(config.absolute()), **fields})
     else:
@@ -67,7 +67,7 @@ def _fields(
     yield "data", f"{shape} {report.data_dtype} ({options.transform.layout})"
     yield "", f"values {report.least:.6g} to {report.most:.6g}, mean {report.mean:.6g}"
     yield "label", report.label_dtype or "none: the layer has one top"
-    yield "first keys", ", ".join(shown_key(key) for key in report.first_keys)
+    yield "first keys", ", ".join(printable_key(key) for key in report.first_keys)
     yield "device", _resolved(options.device, report.device)
     yield "threads", _resolved(str(options.threads), str(report.threads))
     batches = counted(report.slots, "batch", "batches")

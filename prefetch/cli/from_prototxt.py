@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from prefetch._errors.text import shown_line
+from prefetch._errors.text import printable_line
 from prefetch.cli.opening import OPTION_NAMES, LayerOption, RootOption, StageOption, check_there
 from prefetch.cli.outputs import ForceOption, check_folder, check_free, check_no_input, config_files
 
@@ -72,9 +72,9 @@ def from_prototxt(
         notes["draws_before"] = "by the layers before it, from the same generator"
     unlike = "" if found.unlike is None else f"{_commented(f'But {found.unlike}.')}\n"
     text = (
-        f"# What layer {found.name!r} of {shown_line(network.name)} serves in phase {of_phase}, as "
-        "Caffe does: an endless\n# stream, Caffe's random numbers and shards. Made by ringfeed "
-        "from-prototxt.\n"
+        f"# What layer {found.name!r} of {printable_line(network.name)} serves in phase "
+        f"{of_phase}, as Caffe does: an endless\n# stream, Caffe's random numbers and shards. "
+        "Made by ringfeed from-prototxt.\n"
         + unlike
         + config_text(found.config, folder=None if output is None else output.parent, notes=notes)
     )
@@ -82,7 +82,7 @@ def from_prototxt(
         sys.stdout.write(text)
         return
     write_whole(output, text.encode())
-    sys.stdout.write(f"{shown_line(str(output))}: written\n")
+    sys.stdout.write(f"{printable_line(str(output))}: written\n")
 
 
 def _commented(text: str) -> str:

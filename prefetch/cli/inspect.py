@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prefetch._errors.text import counted, shown_key
+from prefetch._errors.text import counted, printable_key
 from prefetch.cli.opening import ChannelsOption, JsonOption  # noqa: TC001 - typer reads the annotations
 from prefetch.cli.outputs import ForceOption, check_free, check_no_input, database_files
 from prefetch.cli.show import check_picture_name
@@ -77,9 +77,9 @@ def _as_json(survey: Survey, picture: Path | None) -> dict[str, Any]:
         "is_complete": survey.is_complete,
         "is_sound": survey.is_sound,
         "shapes": {"x".join(map(str, shape)): count for shape, count in survey.shapes.items()},
-        "keys": [shown_key(key) for key in survey.keys],
+        "keys": [printable_key(key) for key in survey.keys],
         "problems": [
-            dataclasses.asdict(problem) | {"keys": [shown_key(key) for key in problem.keys]}
+            dataclasses.asdict(problem) | {"keys": [printable_key(key) for key in problem.keys]}
             for problem in survey.problems
         ],
         "picture": None if picture is None else str(picture.absolute()),
@@ -99,7 +99,7 @@ def _fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str, str]]:
     yield "shapes", f"{listed or 'unknown'} (channels x height x width)"
     yield from _labels(survey.labels)
     for number, key in enumerate(survey.keys):
-        yield "" if number else "keys", shown_key(key)
+        yield "" if number else "keys", printable_key(key)
     mean = f"{survey.mean_bytes:.0f} on average"
     yield "values", f"{survey.smallest_bytes} to {survey.largest_bytes} bytes, {mean}"
     yield from _sizes(survey)
@@ -110,7 +110,7 @@ def _fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str, str]]:
         concerned = "" if num is None else f" ({counted(num, 'record')})"
         yield "" if number else "problems", f"{problem.severity}: {problem.message}{concerned}"
         if problem.keys:
-            yield "", f"  keys: {', '.join(shown_key(key) for key in problem.keys)}"
+            yield "", f"  keys: {', '.join(printable_key(key) for key in problem.keys)}"
     if not survey.problems:
         yield "problems", "none found"
 

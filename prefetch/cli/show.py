@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from prefetch._errors.text import counted, shown_key, shown_line
+from prefetch._errors.text import counted, printable_key, printable_line
 from prefetch.cli.opening import (
     ConfigArgument,
     JsonOption,
@@ -88,7 +88,7 @@ def show(
     else:
         records = counted(sum(len(view.keys) for view in views), "record")
         batches_drawn = counted(len(views), "batch", "batches")
-        sys.stdout.write(f"{shown_line(str(output))}: {records} in {batches_drawn}\n")
+        sys.stdout.write(f"{printable_line(str(output))}: {records} in {batches_drawn}\n")
 
 
 def _described(path: Path, options: FeedConfig) -> str:
@@ -115,5 +115,5 @@ def _as_json(view: BatchView) -> dict[str, Any]:
         "mean": view.mean,
         "deviation": view.deviation,
         "labels": view.labels,
-        "keys": [shown_key(key) for key in view.keys],
+        "keys": [printable_key(key) for key in view.keys],
     }

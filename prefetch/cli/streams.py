@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from prefetch._errors.text import shown_message
+from prefetch._errors.text import printable_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,5 +134,5 @@ class Streams:
 
 def tell(level: str, message: str) -> None:
     """Write a message beside the output, in one line where it is one; to nobody if nobody reads."""
-    sys.stderr.write(f"{level}: {shown_message(message)}\n")
+    sys.stderr.write(f"{level}: {printable_message(message)}\n")
     sys.stderr.flush()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from prefetch._errors.classes import PrefetchWarning
-from prefetch._errors.text import shown_line
+from prefetch._errors.text import printable_line
 from prefetch.cli.streams import tell
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _console(file: TextIO) -> Console:
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Print names and values in two columns; a name is empty where the one before it goes on."""
-    rows = [(name, shown_line(value)) for name, value in fields]
+    rows = [(name, printable_line(value)) for name, value in fields]
     if not sys.stdout.isatty():
         width = max(len(name) for name, _ in rows)
         sys.stdout.write("".join(f"{name:<{width}}  {value}\n" for name, value in rows))

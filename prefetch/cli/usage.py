@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-from prefetch._errors.text import shown_message
+from prefetch._errors.text import printable_message
 
 _EXPECTED: Final = {
     "greater_than_equal": "{ge:g} or more",
@@ -74,7 +74,7 @@ def reword(error: Any) -> None:
     if len(text) > _LONGEST_SHOWN:
         text = f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
     # Usage errors are printed as they are, and quote names and values.
-    error.message = shown_message(text)
+    error.message = printable_message(text)
 
 
 def _name_all_arguments(error: Any) -> None:

@@ -328,17 +328,17 @@ class TestCupysArrays:
 class TestLimits:
     def test_host_functions_of_all_streams_run_one_after_the_other(self) -> None:
         first, second = new_stream(), new_stream()
-        begun, go_on, others = threading.Event(), threading.Event(), threading.Event()
+        begun, check_cancelled, others = threading.Event(), threading.Event(), threading.Event()
 
         def hold_up(_: object) -> None:
             begun.set()
-            go_on.wait(10)
+            check_cancelled.wait(10)
 
         first.launch_host_func(hold_up, None)
         assert begun.wait(10)
         second.launch_host_func(lambda _: others.set(), None)
         assert not others.wait(0.1)
-        go_on.set()
+        check_cancelled.set()
         assert others.wait(10)
 
     @pytest.mark.parametrize("what", ["copy", "event"])

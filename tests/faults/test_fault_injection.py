@@ -96,7 +96,7 @@ def _check_law(feed: prefetch.Feed, options: dict[str, Any]) -> tuple[int, BaseE
     """
     taken, error = _take_all(feed)
     state = feed.state_dict()
-    order = feed._prefetcher.assembly.order
+    order = feed._prefetcher.components.order
     feed.close()
     plans = [order.plan(number) for number in range(order.batches_per_epoch)]
     expected = [record for plan in plans if plan for record in plan.records.tolist()]
@@ -228,7 +228,7 @@ class _Nth:
 
 EFFECTS: dict[str, tuple[type, str, str, dict[str, Any]]] = {
     "walk": (Walker, "take", "plan", {}),
-    "look-up": (RecordReader, "at_use", "read or fill", {"shuffle": True}),
+    "look-up": (RecordReader, "locate_lazily", "read or fill", {"shuffle": True}),
     "find": (Mapping, "fill", "fill", {"shuffle": True}),
     "parse or decode": (RecordTransformer, "fill", "fill", {}),
     "shape": (RecordTransformer, "sample_shape", "read", {}),

@@ -605,9 +605,9 @@ def test_a_fork_while_a_reader_is_at_the_lock_lets_the_child_close(source: Path)
 async def test_closing_a_loop_with_waiting_tasks_leaves_the_feed_as_it_was(source: Path) -> None:
     with prefetch.open({"source": source, "batch_size": 8}) as feed:
         loop = asyncio.new_event_loop()
-        future = feed._prefetcher._news.future(loop)
+        future = feed._prefetcher._gates.future(loop)
         loop.close()
-        feed._prefetcher._news.notify_all()
+        feed._prefetcher._gates.notify_all()
         assert not future.done()
         assert (await _anext(feed)).number == 0  # type: ignore[attr-defined]
 

@@ -165,7 +165,7 @@ def test_a_record_that_differs_from_its_batch_is_an_error_that_names_both(
     options: dict[str, Any] = {"source": source, "batch_size": 4, "threads": threads, "seed": 3}
     options |= {"device": "simulated", "transform": {"where": where}, "shuffle": shuffle}
     with prefetch.open(options) as feed:
-        order = feed._prefetcher.assembly.order
+        order = feed._prefetcher.components.order
         with pytest.raises(prefetch.RecordError) as caught:
             list(feed)
         error = caught.value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import prefetch
 from memory import open_device
 from memory.testing import hold
-from prefetch._pipeline.gates import News
+from prefetch._pipeline.gates import Gates
 from prefetch._transform.host import RecordTransformer
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -50,7 +50,7 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
             on_report.emit = lambda _: held.release()  # type: ignore[assignment,method-assign]
             logging.getLogger("prefetch").addHandler(on_report)
             prefetcher, limits = feed._prefetcher, []
-            wait = prefetcher._news.wait
+            wait = prefetcher._gates.wait
 
             def wait_in_vain(gate: threading.Lock, limit_s: float | None) -> bool:
                 """Let the time be up, at first: when nobody can do anything any more."""
@@ -60,7 +60,7 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
                 until(lambda: prefetcher._schedule.num_idle == 2)
                 return False
 
-            monkeypatch.setattr(prefetcher._news, "wait", wait_in_vain)
+            monkeypatch.setattr(prefetcher._gates, "wait", wait_in_vain)
             assert next(iterator).number == 2
             logging.getLogger("prefetch").removeHandler(on_report)
         for batch in iterator:
@@ -101,7 +101,7 @@ async def test_an_event_loop_is_told_so_too_and_waits_on(
 
 
 def test_a_wait_is_given_up_when_its_time_is_up_and_not_before() -> None:
-    news = News()
+    news = Gates()
     assert not news.wait(news.gate(), 0.01)
     gate = news.gate()
     threading.Timer(0.01, news.notify_all).start()

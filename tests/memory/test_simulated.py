@@ -260,11 +260,11 @@ class TestCopiesInFlight:
         assert (peek(buffer) == 1).all()
 
     def test_bytes_move_at_the_end_of_the_time_that_a_copy_takes(self) -> None:
-        started, go_on = threading.Event(), threading.Event()
+        started, check_cancelled = threading.Event(), threading.Event()
 
         def sleep(_seconds: float) -> None:
             started.set()
-            go_on.wait(10)
+            check_cancelled.wait(10)
 
         with SimulatedDevice(latency_s=1.0, sleep=sleep) as device:
             host, buffer = np.full(4, 1, np.uint8), device.alloc_device(4)
@@ -272,7 +272,7 @@ class TestCopiesInFlight:
             assert started.wait(10)
             assert peek(buffer).tolist() == [POISON] * 4
             host[:] = 2
-            go_on.set()
+            check_cancelled.set()
             device.current_stream().synchronize()
             assert peek(buffer).tolist() == [2] * 4
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import prefetch
-from prefetch._plan.draws import CounterAugmentation
+from prefetch._plan.draws import CounterDraws
 from prefetch._record.wire import encode_datum
 from prefetch._source.lmdb.mapped import Mapping
 from prefetch.testing import write_database
@@ -257,7 +257,7 @@ class Model:
         sound, transform = self._decoded(record), self._case.transform
         assert sound is not None
         pixels = sound.pixels
-        drawn = CounterAugmentation(self._case.options["seed"]).words_at(
+        drawn = CounterDraws(self._case.options["seed"]).words_at(
             np.array([epoch]), np.array([record])
         )
         mirror, row, column = drawn[0].tolist()
@@ -303,7 +303,7 @@ def _same_refusal(error: prefetch.PrefetchError, expected: Refusal) -> bool:
 
 def _compare(feed: prefetch.Feed, model: Model, num: int) -> bool:
     """Compare a feed's next batches; return whether it goes on behind them."""
-    order = feed._prefetcher.assembly.order
+    order = feed._prefetcher.components.order
     taken = _taken(feed, num)
     for sequence in range(num):
         planned = order.plan(sequence)
@@ -357,7 +357,7 @@ def _check(case: Case, folder: Path) -> None:
         with prefetch.open(options, threads=threads) as feed:
             if state is not None:
                 feed.load_state_dict(state)
-            num = feed._prefetcher.assembly.order.num_batches
+            num = feed._prefetcher.components.order.num_batches
             assert num is not None
             model.bad.clear()
             if is_whole and num:

@@ -222,9 +222,9 @@ class SteppedReader(Reader):
 
     def _live(self) -> Iterator[None]:
         prefetcher: Any = self._prefetcher
-        device = self._assembly.device
+        device = self._components.device
         stream: Any = device.make_stream(self.name) if device.has_device_memory else None
-        filler = Filler(self._assembly)
+        filler = Filler(self._components)
         while True:
             planned, self._planned = self._planned, None
             try:
@@ -274,7 +274,7 @@ class SteppedReader(Reader):
             filler.fill(part)
         except BaseException as error:  # noqa: BLE001 - as Reader
             return error
-        if self._planned is None and not part.slot.is_light:
+        if self._planned is None and not part.slot.is_small_raw:
             yield
             opening = self._prefetcher.early_opening()
             if opening is not None:
@@ -292,7 +292,7 @@ class SteppedReader(Reader):
             opening = None
             if part is not None:
                 parts.append(part)
-                if part.slot.is_light and len(parts) < self._prefetcher.most_together:
+                if part.slot.is_small_raw and len(parts) < self._prefetcher.max_batches_per_call:
                     yield
                     opening = self._prefetcher.next_opening()
         return parts
@@ -432,7 +432,7 @@ class RingMachine(RuleBasedStateMachine):
         ]
         prefetcher._readers = list(self.readers)
         prefetcher._num_running = len(self.readers)
-        prefetcher._news = SteppedNews(self, prefetcher)  # type: ignore[assignment]
+        prefetcher._gates = SteppedNews(self, prefetcher)  # type: ignore[assignment]
 
     def let_device_work_pass(self) -> None:
         """Run all that is queued."""

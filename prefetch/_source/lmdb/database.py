@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import CorruptDatabaseError, FeedClosedError, SourceError
-from prefetch._errors.context import locating
-from prefetch._errors.text import shown_path
+from prefetch._errors.context import error_context
+from prefetch._errors.text import printable_path
 from prefetch._kernels import selection
 from prefetch._source.lmdb.index import RecordIndex
 from prefetch._source.lmdb.mapped import Mapping
-from prefetch._source.lmdb.pread import Unmapped
-from prefetch._source.lmdb.scan import LeafWalk
+from prefetch._source.lmdb.pread import PreadPages
+from prefetch._source.lmdb.scan import LeafScan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class Database:
         self.num_records = snapshot.meta.entries
         self._progress = index_progress
         self._index: RecordIndex | None = None
-        self._found_by: Mapping | Unmapped | None = None
+        self._found_by: Mapping | PreadPages | None = None
         self._index_lock = threading.Lock()
         self._closing = False
 
@@ -69,13 +69,13 @@ class Database:
             if self._index is None:
                 logger.info(
                     "%s: indexing %d records in %d pages",
-                    shown_path(self.path),
+                    printable_path(self.path),
                     self.num_records,
                     self.snapshot.meta.leaf_pages,
                 )
                 begin = time.perf_counter()
                 try:
-                    with locating(self.path, "index"):
+                    with error_context(self.path, "index"):
                         self._index = RecordIndex.build(
                             self.snapshot.file, self.snapshot.meta, progress=self._report
                         )
@@ -84,7 +84,7 @@ class Database:
                     raise
                 logger.info(
                     "%s: the index took %.3f s and takes %d bytes",
-                    shown_path(self.path),
+                    printable_path(self.path),
                     time.perf_counter() - begin,
                     self._index.nbytes,
                 )
@@ -126,18 +126,18 @@ class Database:
         """
         return self._finder().find(pages, slots)
 
-    def walk(self) -> LeafWalk:
+    def walk(self) -> LeafScan:
         """Return a walk over the records from the first on, which needs no index."""
-        return LeafWalk(self.snapshot.file, self.snapshot.meta)
+        return LeafScan(self.snapshot.file, self.snapshot.meta)
 
-    def _finder(self) -> Mapping | Unmapped:
+    def _finder(self) -> Mapping | PreadPages:
         """Return what finds records: the file mapped, or read piece by piece if it cannot be."""
         if self._found_by is not None:
             return self._found_by
         if self._closing:
             raise FeedClosedError(f"{self.path}: the record source is closed")
         file, meta, kernels = self.snapshot.file, self.snapshot.meta, selection.native
-        finder: Mapping | Unmapped = Unmapped(file, meta)
+        finder: Mapping | PreadPages = PreadPages(file, meta)
         if kernels is not None:
             try:
                 finder = Mapping(file, meta, kernels)
@@ -145,7 +145,9 @@ class Database:
                 if isinstance(error, SourceError):
                     raise
                 logger.info(
-                    "%s: not mapped, but read piece by piece: %s", shown_path(self.path), str(error)
+                    "%s: not mapped, but read piece by piece: %s",
+                    printable_path(self.path),
+                    str(error),
                 )
         self._found_by = finder
         return finder

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import lmdb
 
 from prefetch._errors.classes import CorruptDatabaseError, DatabaseInUseError, SourceError
-from prefetch._errors.os_limits import told_text
+from prefetch._errors.os_limits import describe_text
 from prefetch._source.lmdb.lock_file import lock_file_of, lock_path_of, make_whole
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def source_error(path: str, error: lmdb.Error) -> SourceError:
         )
     if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
         return CorruptDatabaseError(path, f"is damaged, says LMDB: {error}")
-    return SourceError(path, f"LMDB cannot read it: {told_text(str(error))}")
+    return SourceError(path, f"LMDB cannot read it: {describe_text(str(error))}")
 
 
 def unlockable(path: str, locked_path: str) -> SourceError:

@@ -30,7 +30,7 @@ from prefetch._errors.classes import (
     SourceError,
     UnsupportedSourceError,
 )
-from prefetch._errors.os_limits import told
+from prefetch._errors.os_limits import describe_os_error
 from prefetch._files.path_hints import hint, images_hint, kind_of
 from prefetch._source.lmdb.meta import Meta
 from prefetch._source.lmdb.pages import TreePages
@@ -85,7 +85,7 @@ class DatabaseFile:
             self._file = FileIO(self.data_path)
             self._descriptor = self._file.fileno()
         except OSError as error:
-            raise SourceError(self.path, f"cannot be read: {told(error)}") from error
+            raise SourceError(self.path, f"cannot be read: {describe_os_error(error)}") from error
         try:
             status = os.fstat(self._descriptor)
             self.identity = (status.st_dev, status.st_ino)
@@ -163,7 +163,7 @@ class DatabaseFile:
         try:
             return os.pread(self._descriptor, num_bytes, offset)
         except OSError as error:
-            raise SourceError(self.path, f"cannot be read: {told(error)}") from error
+            raise SourceError(self.path, f"cannot be read: {describe_os_error(error)}") from error
 
     def read_all(self, num_bytes: int, offset: int, meta: Meta) -> bytes:
         """Return a part of a state's pages, all of it.
@@ -294,7 +294,7 @@ def _data_path(path: str) -> str:
             path, f"there is nothing here; {_nearest(path)}{hint(path)}"
         ) from None
     except OSError as error:
-        raise SourceError(path, f"cannot be read: {told(error)}") from error
+        raise SourceError(path, f"cannot be read: {describe_os_error(error)}") from error
     if names is not None:
         return _data_path_in(path, names)
     if not stat.S_ISREG(mode):

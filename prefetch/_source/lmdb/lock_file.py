@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prefetch._errors.classes import SourceError
-from prefetch._errors.os_limits import told
+from prefetch._errors.os_limits import describe_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,8 @@ def make_whole(file: DatabaseFile, lock: LockFile) -> None:
         os.unlink(lock.path)  # noqa: PTH108 - plain strings here
         raise SourceError(
             file.path,
-            f"lock: true writes {lock.path}, for which there is no room: {told(error)}",
+            f"lock: true writes {lock.path}, for which there is no room: "
+            f"{describe_os_error(error)}",
         ) from error
     finally:
         os.close(descriptor)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prefetch._source.lmdb.meta import Meta
 
 
-class Unmapped:
+class PreadPages:
     """The pages of one committed state, read as they are needed. Thread-safe.
 
     Args:

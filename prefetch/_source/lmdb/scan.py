@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prefetch._source.lmdb.meta import Meta
 
 
-class LeafWalk:
+class LeafScan:
     """One walk over the records of a committed state, from the first on. Not thread-safe.
 
     It gives what the packed index gives, a leaf page and a place in it for each record, and reads

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefetch._errors.text import shown_name
+from prefetch._errors.text import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,4 +113,4 @@ def _integer(text: str) -> int:
 
 
 def _shown(text: str) -> str:
-    return shown_name(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+    return printable_name(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

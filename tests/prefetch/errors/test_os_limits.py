@@ -14,8 +14,8 @@ import pytest
 
 import memory
 import prefetch
-from prefetch._errors.context import located, locating
-from prefetch._errors.os_limits import told, told_limit, told_text
+from prefetch._errors.context import error_context, with_context
+from prefetch._errors.os_limits import describe_limit, describe_os_error, describe_text
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -44,30 +44,30 @@ def source(tmp_path: Path) -> Path:
 )
 def test_what_the_system_says_comes_with_what_to_do(number: int, cure: str) -> None:
     says = os.strerror(number)
-    assert re.fullmatch(f"{says}; .*{cure}.*", told(OSError(number, says)))
-    assert re.fullmatch(f"/db: {says}; .*{cure}.*", told_text(f"/db: {says}"))
+    assert re.fullmatch(f"{says}; .*{cure}.*", describe_os_error(OSError(number, says)))
+    assert re.fullmatch(f"/db: {says}; .*{cure}.*", describe_text(f"/db: {says}"))
 
 
 def test_what_has_no_known_cure_is_told_as_it_is() -> None:
-    assert told(OSError(errno.ESRCH, "No such process")) == "No such process"
-    assert told(OSError("is a pipe")) == "is a pipe"
-    assert told_text("is no database") == "is no database"
+    assert describe_os_error(OSError(errno.ESRCH, "No such process")) == "No such process"
+    assert describe_os_error(OSError("is a pipe")) == "is a pipe"
+    assert describe_text("is no database") == "is no database"
 
 
 def test_a_limit_of_the_process_is_told_apart_from_other_errors() -> None:
     cure = "close what the process has open, or allow it more open files (ulimit -n)"
-    assert told_limit(FEW_FILES) == f"Too many open files at /lib/module.py; {cure}"
+    assert describe_limit(FEW_FILES) == f"Too many open files at /lib/module.py; {cure}"
     library = ImportError("libx.so: cannot open shared object file: Too many open files")
-    assert told_limit(library) == f"{library}; {cure}"
-    assert told_limit(PermissionError(errno.EACCES, "Permission denied")) is None
-    assert told_limit(ImportError("no libx.so")) is None
-    assert told_limit(ValueError("x")) is None
+    assert describe_limit(library) == f"{library}; {cure}"
+    assert describe_limit(PermissionError(errno.EACCES, "Permission denied")) is None
+    assert describe_limit(ImportError("no libx.so")) is None
+    assert describe_limit(ValueError("x")) is None
     refused = memory.DeviceUnavailableError("cuda", reason="x", cure="y")
-    assert told_limit(refused) is None
+    assert describe_limit(refused) is None
 
 
 def test_a_reader_that_may_open_no_more_files_names_database_and_stage() -> None:
-    told_so = located(FEW_FILES, database="/db", stage="fill")
+    told_so = with_context(FEW_FILES, database="/db", stage="fill")
     assert isinstance(told_so, prefetch.SourceError)
     assert str(told_so).startswith("/db: stage fill: Too many open files at /lib/module.py; close")
     assert told_so.__cause__ is FEW_FILES
@@ -75,10 +75,10 @@ def test_a_reader_that_may_open_no_more_files_names_database_and_stage() -> None
 
 def test_opening_that_may_open_no_more_files_names_the_database() -> None:
     words = "/db: stage open: Too many open files"
-    with pytest.raises(prefetch.SourceError, match=words), locating("/db", "open"):
+    with pytest.raises(prefetch.SourceError, match=words), error_context("/db", "open"):
         raise FEW_FILES
     other = FileNotFoundError(errno.ENOENT, "No such file", "/x")
-    with pytest.raises(FileNotFoundError) as caught, locating("/db", "open"):
+    with pytest.raises(FileNotFoundError) as caught, error_context("/db", "open"):
         raise other
     assert caught.value is other
 

@@ -18,7 +18,7 @@ from prefetch._errors.classes import (
     SourceError,
     StateError,
 )
-from prefetch._errors.text import shown_key, shown_line, shown_message, shown_name
+from prefetch._errors.text import printable_key, printable_line, printable_message, printable_name
 from prefetch._files.output import OutputError
 from prefetch._tools.convert import InputError
 
@@ -35,25 +35,25 @@ from prefetch._tools.convert import InputError
     ],
 )
 def test_what_is_no_text_or_would_steer_a_terminal_is_escaped(key: bytes, shown: str) -> None:
-    assert shown == shown_key(key) == shown_name(os.fsdecode(key))
+    assert shown == printable_key(key) == printable_name(os.fsdecode(key))
 
 
 @given(*[st.lists(st.sampled_from([b"\\", b"x", b"f", b"t", b"\t", b"\xff", b"\n", b"n"]))] * 2)
 def test_no_two_keys_are_shown_alike(one: list[bytes], other: list[bytes]) -> None:
     keys = b"".join(one), b"".join(other)
-    assert (keys[0] == keys[1]) == (shown_key(keys[0]) == shown_key(keys[1]))
+    assert (keys[0] == keys[1]) == (printable_key(keys[0]) == printable_key(keys[1]))
 
 
 def test_what_is_shown_stays_as_it_is_in_lines_and_messages() -> None:
-    shown = shown_key(b"a\\xff\xff\n")
-    assert shown == shown_line(shown) == shown_message(shown)
-    assert r"one\ntwo" == shown_line("one\ntwo")
+    shown = printable_key(b"a\\xff\xff\n")
+    assert shown == printable_line(shown) == printable_message(shown)
+    assert r"one\ntwo" == printable_line("one\ntwo")
 
 
 def test_a_message_keeps_its_lines_and_what_is_shown_is_shown_as_it_is() -> None:
-    assert "one\\t\\xff\ntwo" == shown_message("one\t\udcff\ntwo")
-    assert r"\xff\t" == shown_message(shown_key(b"\xff\t"))
-    assert r"\ud800" == shown_message("\ud800")
+    assert "one\\t\\xff\ntwo" == printable_message("one\t\udcff\ntwo")
+    assert r"\xff\t" == printable_message(printable_key(b"\xff\t"))
+    assert r"\ud800" == printable_message("\ud800")
 
 
 def test_the_reason_stands_soon_after_a_key_of_any_length() -> None:

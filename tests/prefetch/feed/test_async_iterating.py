@@ -57,7 +57,7 @@ async def test_a_cancelled_wait_takes_no_batch(source: Path) -> None:
             seen += batch.label.numpy().tolist()
             del batch, wait
         assert seen == list(range(10))
-        assert feed._prefetcher._news._waiting == {}
+        assert feed._prefetcher._gates._waiting == {}
 
 
 async def test_the_end_and_errors_reach_an_async_consumer(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_an_opening_ahead_of_its_time_is_found_where_no_part_comes_before_it() -
 def test_half_of_what_is_ahead_is_filled_together_but_four_at_most(
     prefetch: int, expected: int
 ) -> None:
-    assert Bench(prefetch=prefetch).schedule.most_together == expected
+    assert Bench(prefetch=prefetch).schedule.max_batches_per_call == expected
 
 
 # Parts --------------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ def test_a_batch_of_256_kib_is_cut_in_two_parts_a_thread(
     slot = bench.open()
     assert bench.parts(slot, sample) == expected
     assert slot.num_parts == len(expected)
-    assert not slot.is_light
+    assert not slot.is_small_raw
 
 
 @pytest.mark.parametrize(
-    ("sample", "is_raw", "is_light", "num_parts"),
+    ("sample", "is_raw", "is_small_raw", "num_parts"),
     [
         (SMALL, True, True, 1),
         (SMALL, False, False, 1),
@@ -186,13 +186,13 @@ def test_a_batch_of_256_kib_is_cut_in_two_parts_a_thread(
     ],
 )
 def test_a_raw_batch_below_4_mib_is_light_and_is_not_cut(
-    sample: tuple[int, ...], num_parts: int, *, is_raw: bool, is_light: bool
+    sample: tuple[int, ...], num_parts: int, *, is_raw: bool, is_small_raw: bool
 ) -> None:
     bench = Bench()
     slot = bench.open()
     slot.is_raw = is_raw
     assert len(bench.parts(slot, sample)) == num_parts
-    assert slot.is_light is is_light
+    assert slot.is_small_raw is is_small_raw
 
 
 def test_a_batch_is_complete_with_its_last_part_in_whatever_order_they_end() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from prefetch._plan.draw_states import RngStates
-from prefetch._plan.draws import CaffeAugmentation, NoAugmentation
+from prefetch._plan.draw_states import DrawStates
+from prefetch._plan.draws import CaffeDraws, NoDraws
 from prefetch._plan.order import Order
 
 ORDERS = {
@@ -18,8 +18,8 @@ ORDERS = {
 }
 
 
-def _augmentation(state: dict[str, Any] | None = None) -> CaffeAugmentation:
-    return CaffeAugmentation(5, mirror=True, crop=True, state=state)
+def _augmentation(state: dict[str, Any] | None = None) -> CaffeDraws:
+    return CaffeDraws(5, mirror=True, crop=True, state=state)
 
 
 def _states(order: Order, count: int) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def _states(order: Order, count: int) -> list[dict[str, Any]]:
 def test_it_is_the_same_whether_kept_drawn_ahead_of_or_forgotten(kind: str, keep: int) -> None:
     order = ORDERS[kind]
     expected = _states(order, 20)
-    states = RngStates(_augmentation(), order, keep=keep)
+    states = DrawStates(_augmentation(), order, keep=keep)
     assert states.before(0) == expected[0]
     for sequence in range(12):
         planned = order.plan(sequence)
@@ -53,7 +53,7 @@ def test_of_a_stream_that_goes_on_it_counts_from_where_it_was_saved() -> None:
     order = ORDERS["wrap"]
     saved = _states(order, 6)[5]
     resumed = Order(31, 4, last_batch="wrap", first_served=20)
-    states = RngStates(_augmentation(saved), resumed, keep=2)
+    states = DrawStates(_augmentation(saved), resumed, keep=2)
     first, expected = order.plan(0), order.plan(8)
     assert first is not None
     assert expected is not None
@@ -62,4 +62,4 @@ def test_of_a_stream_that_goes_on_it_counts_from_where_it_was_saved() -> None:
 
 
 def test_words_that_need_none_have_none() -> None:
-    assert RngStates(NoAugmentation(), ORDERS["partial"], keep=3).before(7) is None
+    assert DrawStates(NoDraws(), ORDERS["partial"], keep=3).before(7) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prefetch._kernels import _c
 from prefetch._kernels.draw_range import reduce_word, reduce_words
-from prefetch._plan.draws import CaffeAugmentation, CounterAugmentation
+from prefetch._plan.draws import CaffeDraws, CounterDraws
 from prefetch._plan.order import Order, PlannedBatch
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def scalar_words(seed: int, epoch: int, record: int) -> list[int]:
 
 class TestCounterAugmentation:
     def test_words_are_frozen(self) -> None:
-        words = CounterAugmentation(1701).words_at(
+        words = CounterDraws(1701).words_at(
             np.array([0, 0, 1, 2**33]), np.array([0, 1, 1, 2**40 - 1])
         )
 
@@ -62,7 +62,7 @@ class TestCounterAugmentation:
     def test_words_are_a_records_block_under_the_key_of_seed_and_epoch(self, seed: int) -> None:
         epochs, records = np.array([3, 3, 3]), np.array([0, 7, 2**33 + 5])
 
-        words = CounterAugmentation(seed).words_at(epochs, records)
+        words = CounterDraws(seed).words_at(epochs, records)
 
         assert words.tolist() == [scalar_words(seed, 3, record) for record in records.tolist()]
         assert words.dtype == np.uint32
@@ -71,7 +71,7 @@ class TestCounterAugmentation:
     def test_a_batch_over_several_epochs_has_the_words_of_each(self) -> None:
         batch = planned(Order(3, 8, last_batch="wrap"), 1)
 
-        words = CounterAugmentation(5).words(batch)
+        words = CounterDraws(5).words(batch)
 
         assert batch.epochs.tolist() == [2, 3, 3, 3, 4, 4, 4, 5]
         expected = [
@@ -81,7 +81,7 @@ class TestCounterAugmentation:
         assert words.tolist() == expected
 
     def test_a_record_has_the_same_words_in_whatever_batch_and_share(self) -> None:
-        augmentation = CounterAugmentation(9)
+        augmentation = CounterDraws(9)
         whole = augmentation.words(planned(Order(12, 12, shuffle=True, seed=9), 0))
         places = planned(Order(12, 12, shuffle=True, seed=9), 0).places
 
@@ -98,7 +98,7 @@ class TestCounterAugmentation:
             word
             for seed in (0, 1, 2**32)
             for order in (first, second)
-            for word in CounterAugmentation(seed).words(planned(order, 0)).ravel().tolist()
+            for word in CounterDraws(seed).words(planned(order, 0)).ravel().tolist()
         }
 
         assert len(seen) == 3 * 2 * 10 * 3
@@ -106,38 +106,38 @@ class TestCounterAugmentation:
     def test_no_records_have_no_words(self) -> None:
         nothing = np.empty(0, np.int64)
 
-        assert CounterAugmentation(0).words_at(nothing, nothing).shape == (0, 3)
+        assert CounterDraws(0).words_at(nothing, nothing).shape == (0, 3)
 
     @pytest.mark.parametrize("seed", [-1, 2**64])
     def test_a_seed_beyond_64_bits_is_refused(self, seed: int) -> None:
         with pytest.raises(ValueError, match=f"seed is {seed}: expected"):
-            CounterAugmentation(seed)
+            CounterDraws(seed)
 
 
 class TestCaffeAugmentation:
     order = Order(5, 4, last_batch="wrap", policy="caffe")
 
     def test_images_draw_mirror_row_and_column_in_turn(self) -> None:
-        words = CaffeAugmentation(1701, mirror=True, crop=True).words(planned(self.order, 0))
+        words = CaffeDraws(1701, mirror=True, crop=True).words(planned(self.order, 0))
 
         assert words[:2].ravel().tolist() == WORDS_1701
         assert words.shape == (4, 3)
         assert words.dtype == np.uint32
 
     def test_without_a_crop_an_image_draws_one_word(self) -> None:
-        words = CaffeAugmentation(1701, mirror=True, crop=False).words(planned(self.order, 0))
+        words = CaffeDraws(1701, mirror=True, crop=False).words(planned(self.order, 0))
 
         assert words[:, 0].tolist() == WORDS_1701[:4]
         assert not words[:, 1:].any()
 
     def test_without_a_mirror_an_image_draws_two_words(self) -> None:
-        words = CaffeAugmentation(1701, mirror=False, crop=True).words(planned(self.order, 0))
+        words = CaffeDraws(1701, mirror=False, crop=True).words(planned(self.order, 0))
 
         assert words[:3, 1:].ravel().tolist() == WORDS_1701
         assert not words[:, 0].any()
 
     def test_without_either_nothing_is_drawn(self) -> None:
-        augmentation = CaffeAugmentation(1701, mirror=False, crop=False)
+        augmentation = CaffeDraws(1701, mirror=False, crop=False)
         before = augmentation.state
 
         assert augmentation.words(planned(self.order, 3)).tolist() == [[0, 0, 0]] * 4
@@ -150,23 +150,23 @@ class TestCaffeAugmentation:
         outer = np.random.RandomState(1701)._bit_generator.random_raw(draws_before + 2)
         inner = np.random.RandomState(int(outer[-1]))._bit_generator.random_raw(4)
 
-        augmentation = CaffeAugmentation(1701, mirror=True, crop=False, draws_before=draws_before)
+        augmentation = CaffeDraws(1701, mirror=True, crop=False, draws_before=draws_before)
 
         assert augmentation.words(planned(self.order, 0))[:, 0].tolist() == inner.tolist()
 
     def test_the_stream_goes_on_from_batch_to_batch(self) -> None:
-        augmentation = CaffeAugmentation(3, mirror=True, crop=True)
+        augmentation = CaffeDraws(3, mirror=True, crop=True)
         batches = [augmentation.words(planned(self.order, sequence)) for sequence in range(3)]
 
-        whole = CaffeAugmentation(3, mirror=True, crop=True).words(
+        whole = CaffeDraws(3, mirror=True, crop=True).words(
             planned(Order(5, 12, last_batch="wrap"), 0)
         )
         assert np.concatenate(batches).tolist() == whole.tolist()
 
     def test_a_batch_has_its_words_in_whatever_order_batches_are_asked_for(self) -> None:
-        straight = CaffeAugmentation(3, mirror=True, crop=True)
+        straight = CaffeDraws(3, mirror=True, crop=True)
         expected = [straight.words(planned(self.order, sequence)) for sequence in range(4)]
-        augmentation = CaffeAugmentation(3, mirror=True, crop=True)
+        augmentation = CaffeDraws(3, mirror=True, crop=True)
 
         for sequence in (2, 3, 0, 1, 1):
             words = augmentation.words(planned(self.order, sequence))
@@ -174,17 +174,17 @@ class TestCaffeAugmentation:
 
     @pytest.mark.parametrize("sequence", [0, 1, 200])
     def test_a_run_goes_on_from_the_state_before_a_batch(self, sequence: int) -> None:
-        augmentation = CaffeAugmentation(3, mirror=True, crop=True)
+        augmentation = CaffeDraws(3, mirror=True, crop=True)
         batch = planned(self.order, sequence)
         state = json.loads(json.dumps(augmentation.state_before(batch)))
         expected = augmentation.words(batch)
 
-        resumed = CaffeAugmentation(0, mirror=True, crop=True, state=state)
+        resumed = CaffeDraws(0, mirror=True, crop=True, state=state)
 
         assert resumed.words(planned(self.order, 0)).tolist() == expected.tolist()
 
     def test_the_state_is_that_after_the_last_words(self) -> None:
-        augmentation = CaffeAugmentation(3, mirror=True, crop=False)
+        augmentation = CaffeDraws(3, mirror=True, crop=False)
         augmentation.words(planned(self.order, 0))
 
         state = augmentation.state
@@ -194,13 +194,13 @@ class TestCaffeAugmentation:
     @pytest.mark.parametrize("seed", [-1, 2**32])
     def test_a_seed_beyond_32_bits_is_refused(self, seed: int) -> None:
         with pytest.raises(ValueError, match=f"seed is {seed}: .*rng 'counter'"):
-            CaffeAugmentation(seed, mirror=True, crop=True)
+            CaffeDraws(seed, mirror=True, crop=True)
 
     def test_the_repr_shows_where_the_stream_stands(self) -> None:
-        augmentation = CaffeAugmentation(3, mirror=True, crop=False)
+        augmentation = CaffeDraws(3, mirror=True, crop=False)
         augmentation.words(planned(self.order, 1))
 
-        assert repr(augmentation) == "<CaffeAugmentation mirror=True crop=False at word 8>"
+        assert repr(augmentation) == "<CaffeDraws mirror=True crop=False at word 8>"
 
 
 class TestReducing:
@@ -261,8 +261,8 @@ class TestNativeWords:
     ) -> None:
         order = Order(num_records, batch_size, shuffle=True, seed=seed, last_batch="wrap")
         batch = planned(order, sequence)
-        native = CounterAugmentation(seed, draw=_c.philox_words)
-        assert native.words(batch).tolist() == CounterAugmentation(seed).words(batch).tolist()
+        native = CounterDraws(seed, draw=_c.philox_words)
+        assert native.words(batch).tolist() == CounterDraws(seed).words(batch).tolist()
 
     def test_arguments_that_do_not_fit_are_refused(self) -> None:
         records, words = np.zeros(2, np.int64), np.zeros((2, 3), np.uint32)

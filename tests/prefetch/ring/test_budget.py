@@ -11,7 +11,7 @@ import pytest
 
 import prefetch
 from prefetch._process.limits import MemoryLimit
-from prefetch._ring.budget import RingMemory
+from prefetch._ring.budget import RingBudget
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def ring(**changes: Any) -> RingMemory:
+def ring(**changes: Any) -> RingBudget:
     given: dict[str, Any] = {
         "label_dtype": np.dtype("i8"),
         "rows": 10,
@@ -28,7 +28,7 @@ def ring(**changes: Any) -> RingMemory:
         "on_device": True,
         **changes,
     }
-    return RingMemory.of((3, 4, 4), np.dtype("f4"), **given)
+    return RingBudget.of((3, 4, 4), np.dtype("f4"), **given)
 
 
 def test_it_is_the_slots_times_data_and_labels_of_the_largest_batch() -> None:

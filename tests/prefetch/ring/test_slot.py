@@ -92,7 +92,7 @@ def test_a_new_slot_is_free_and_has_neither_batch_nor_memory() -> None:
     slot, returns = made(open_device("cpu"))
     assert (slot.number, slot.state, slot.sequence) == (3, SlotState.FREE, -1)
     assert (slot.size, slot.num_parts, slot.next_part, slot.parts_done) == (0, 0, 0, 0)
-    assert (slot.is_raw, slot.is_light, slot.is_guessed) == (False, False, False)
+    assert (slot.is_raw, slot.is_small_raw, slot.is_guessed) == (False, False, False)
     assert (slot.discarded, slot.is_held) == (False, False)
     assert (slot.streams, slot.events) == ([], [])
     assert (slot.planned, slot.lease, slot.failure) == (None, None, None)
@@ -300,14 +300,14 @@ def test_a_batch_that_is_over_leaves_the_memory_alone() -> None:
     slot, returns = made(open_device("cpu"))
     shaped(begun(slot))
     slot.num_parts, slot.next_part, slot.parts_done, slot.part_size = 5, 4, 3, 2
-    slot.is_raw = slot.is_light = slot.is_guessed = slot.discarded = True
+    slot.is_raw = slot.is_small_raw = slot.is_guessed = slot.discarded = True
     slot.fail(2, ValueError("wrong"))
     room = slot.host_bytes
     slot.forget()
     assert (slot.num_parts, slot.next_part, slot.parts_done, slot.part_size) == (0, 0, 0, 0)
     assert (slot.planned, slot.words, slot.indices, slot.lease) == (None, None, None, None)
     assert (slot.data, slot.labels, slot.failure, slot.size) == (None, None, None, 0)
-    assert (slot.is_raw, slot.is_light, slot.is_guessed) == (False, False, False)
+    assert (slot.is_raw, slot.is_small_raw, slot.is_guessed) == (False, False, False)
     assert slot.discarded is False
     assert (slot.keys, slot.bad, slot.news) == ({}, {}, [])
     assert slot.host_bytes == room

@@ -17,7 +17,7 @@ from prefetch._errors.classes import CorruptDatabaseError
 from prefetch._kernels import _c
 from prefetch._source.lmdb.file import DatabaseFile
 from prefetch._source.lmdb.pages import TreePages
-from prefetch._source.lmdb.scan import LeafWalk
+from prefetch._source.lmdb.scan import LeafScan
 from prefetch.testing import write_database
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def file(tmp_path: Path) -> Iterator[DatabaseFile]:
 
 
 def _walk(file: DatabaseFile, entries: int, *steps: int) -> list[tuple[int, int]]:
-    walk = LeafWalk(file, dataclasses.replace(file.newest(), entries=entries))
+    walk = LeafScan(file, dataclasses.replace(file.newest(), entries=entries))
     taken = [walk.take(step) for step in steps]
     return [place for pages, slots in taken for place in zip(pages, slots, strict=True)]
 

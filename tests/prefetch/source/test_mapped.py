@@ -15,7 +15,7 @@ import prefetch
 from prefetch._kernels import _c
 from prefetch._source.lmdb.file import DatabaseFile
 from prefetch._source.lmdb.mapped import Mapping
-from prefetch._source.lmdb.pread import Unmapped
+from prefetch._source.lmdb.pread import PreadPages
 from prefetch._source.lmdb.spans import FileSpans, Spans
 from prefetch._source.packed_keys import PackedKeys
 from prefetch._source.source import Records, RecordSource
@@ -185,7 +185,7 @@ def test_damaged_pages_are_refused_mapped_and_unmapped_for_the_same_reasons(tmp_
         data.write_bytes(damaged)
         with closing(DatabaseFile(folder)) as file:
             meta = file.newest()
-            finders = Mapping(file, meta, _c), Unmapped(file, meta)
+            finders = Mapping(file, meta, _c), PreadPages(file, meta)
             for page in range(2, meta.last_page + 2):
                 for slot in (0, 1, draw.randrange(2, 200)):
                     mapped, unmapped = (_found(finder, page, slot) for finder in finders)
@@ -197,7 +197,7 @@ def test_damaged_pages_are_refused_mapped_and_unmapped_for_the_same_reasons(tmp_
     assert len(told) > 8, told
 
 
-def _found(finder: Mapping | Unmapped, page: int, slot: int) -> tuple[bytes, bytes] | str:
+def _found(finder: Mapping | PreadPages, page: int, slot: int) -> tuple[bytes, bytes] | str:
     """Return a record's key and value, or why there is none."""
     try:
         keys, values = finder.find(np.array([page]), np.array([slot]))

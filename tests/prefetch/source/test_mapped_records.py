@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Iterator[RecordSource]:
 
 
 def at(source: RecordSource, *numbers: int) -> MappedRecords:
-    records = source.reader().at_use(np.array(numbers, np.int64))
+    records = source.reader().locate_lazily(np.array(numbers, np.int64))
     assert records is not None
     return records
 
@@ -220,7 +220,7 @@ def test_of_several_databases_those_of_one_are_found_at_their_use(tmp_path: Path
         for numbers in ([0, 1, 0], [4, 2, 3, 4], [6], [5, 6]):
             assert_keys(at(source, *numbers), *numbers)
         for numbers in ([0, 2], [2, 0], [2, 3, 5], [2, 0, 2], [6, 2, 3, 6]):
-            assert source.reader().at_use(np.array(numbers)) is None
+            assert source.reader().locate_lazily(np.array(numbers)) is None
             with source.reader().fetch(np.array(numbers)) as fetched:
                 assert [bytes(key) for key in fetched.keys] == [RECORDS[one][0] for one in numbers]
                 assert [bytes(each) for each in fetched.values] == [VALUES[one] for one in numbers]

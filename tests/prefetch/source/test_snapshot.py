@@ -27,7 +27,7 @@ from prefetch._errors.classes import (
 )
 from prefetch._source.lmdb.environment import hold_file
 from prefetch._source.lmdb.pages import TreePages
-from prefetch._source.lmdb.scan import LeafWalk
+from prefetch._source.lmdb.scan import LeafScan
 from prefetch._source.lmdb.snapshot import Snapshot
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -50,7 +50,7 @@ def unlocked(folder: Path) -> Iterator[lmdb.Environment]:
 def value_of(snapshot: Snapshot, place: int) -> bytes:
     """Return the value of a record, read from the pages of the snapshot."""
     pages = TreePages(snapshot.file, snapshot.meta)
-    walk = LeafWalk(snapshot.file, snapshot.meta)
+    walk = LeafScan(snapshot.file, snapshot.meta)
     leaves, slots = walk.take(place + 1)
     _, _, begin, size = pages.locate(int(leaves[-1]), int(slots[-1]))
     return snapshot.file.read(size, begin)

@@ -143,7 +143,7 @@ def test_records_are_found_in_their_own_databases_in_whatever_order_they_are_ask
         reader = source.reader()
         for numbers in itertools.product(range(8), repeat=3):
             asked = np.array(numbers, np.int64)
-            mapped = reader.at_use(asked)
+            mapped = reader.locate_lazily(asked)
             same = len({sum(number >= start for start in (3, 4)) for number in numbers}) == 1
             assert same == (mapped is not None)
             for found in (mapped, reader.fetch(asked)):
@@ -342,12 +342,12 @@ def test_closing_while_others_read_is_an_error_to_them_and_no_crash(folder: Path
 
 
 def test_closing_ends_the_building_of_an_index(folder: Path) -> None:
-    building, go_on = threading.Event(), threading.Event()
+    building, check_cancelled = threading.Event(), threading.Event()
     errors: list[Exception] = []
 
     def progress(_path: str, _done: int, _total: int) -> None:
         building.set()
-        assert go_on.wait(timeout=60)
+        assert check_cancelled.wait(timeout=60)
 
     write_database(folder.parent / "large", [(b"%08d" % i, bytes(100)) for i in range(5000)])
     source = RecordSource.open(folder.parent / "large", index_progress=progress)
@@ -363,7 +363,7 @@ def test_closing_ends_the_building_of_an_index(folder: Path) -> None:
     assert building.wait(timeout=60)
     closer = threading.Thread(target=source.close)
     closer.start()
-    go_on.set()
+    check_cancelled.set()
     closer.join(timeout=60)
     reader.join(timeout=60)
     assert not closer.is_alive()

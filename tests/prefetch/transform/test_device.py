@@ -22,7 +22,7 @@ from prefetch._record.wire import encode_datum
 from prefetch._ring.push_block import block_bytes
 from prefetch._transform.device import DeviceTransform
 from prefetch._transform.options import Transform
-from prefetch._transform.placement import device_transform
+from prefetch._transform.placement import choose_placement
 from prefetch._transform.record_filler import StoredImage
 from prefetch.caffe import BlobProto
 from prefetch.testing import encode_image, write_database
@@ -339,7 +339,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 
 def resolve(device: Any, where: str = "auto", kind: Any = "raw", **options: Any) -> Any:
     transform = Transform(train=True, **options)
-    return device_transform(where, transform=transform, device=device, kind=kind)
+    return choose_placement(where, transform=transform, device=device, kind=kind)
 
 
 def test_auto_takes_a_gpu_for_raw_records_and_floats_and_says_why(
@@ -419,4 +419,4 @@ def test_the_kind_of_the_records_is_that_of_the_first(
     sources: dict[str, Path], name: str, kind: str
 ) -> None:
     with prefetch.open({"source": sources[name]}) as feed:
-        assert feed._prefetcher.assembly.first.kind == kind
+        assert feed._prefetcher.components.first.kind == kind
