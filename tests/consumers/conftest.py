@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from databases import images_fixture
 
 import prefetch
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,10 +24,7 @@ BATCH = 4
 PER_EPOCH = 10
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Ten batches; every pixel of record i is i, and so is its label."""
-    return write_database(tmp_path / "forty", fingerprinted_images(BATCH * PER_EPOCH))
+source = images_fixture(BATCH * PER_EPOCH)
 
 
 @pytest.fixture(params=["cpu", "simulated"])

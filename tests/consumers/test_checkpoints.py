@@ -7,9 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from databases import images_fixture
 
 import prefetch
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +22,7 @@ torch: Any = pytest.importorskip(
 pytestmark = pytest.mark.filterwarnings("ignore")  # of other people's packages
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "db", fingerprinted_images(30))
+source = images_fixture(30)
 
 
 def _options(source: Path, **more: Any) -> dict[str, Any]:

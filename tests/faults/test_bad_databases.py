@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 import numpy as np
 import pytest
-from databases import write_short
+from databases import images_fixture, write_short
 
 import prefetch
 from prefetch._pipeline.part_filler import Filler
@@ -32,10 +32,7 @@ NUM_RECORDS = 60
 SHAPE = (3, 16, 16)
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Sixty records in some sixteen pages; every pixel of record i is i."""
-    return write_database(tmp_path / "db", fingerprinted_images(NUM_RECORDS, SHAPE))
+source = images_fixture(NUM_RECORDS, SHAPE)  # in some sixteen pages
 
 
 def _options(source: Path, **more: Any) -> dict[str, Any]:

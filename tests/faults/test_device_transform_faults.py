@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import (
@@ -30,7 +31,6 @@ from prefetch._ring.push_block import HostBlock, block_bytes
 from prefetch._ring.staged_memory import StagedMemory
 from prefetch._transform.device import DeviceTransform
 from prefetch._transform.options import Transform
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,10 +44,7 @@ NUM = 24
 THREADS = [1, 2, 8]
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty-four records; every pixel of record i is i."""
-    return write_database(tmp_path_factory.mktemp("sound") / "db", fingerprinted_images(NUM))
+source = images_fixture(NUM, scope="module")
 
 
 @pytest.fixture(autouse=True)

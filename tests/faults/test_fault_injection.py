@@ -16,6 +16,7 @@ import cv2
 import lmdb
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
@@ -42,11 +43,7 @@ NUM_RECORDS = 24
 THREADS = [1, 2, 8]
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty-four records; every pixel of record i is i."""
-    folder = tmp_path_factory.mktemp("sound")
-    return write_database(folder / "db", fingerprinted_images(NUM_RECORDS))
+source = images_fixture(NUM_RECORDS, scope="module")
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,10 +36,7 @@ class Stop(Exception):  # noqa: N818 - no error, as a time-out is none
     """What a handler raises."""
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Twenty records."""
-    return write_database(tmp_path / "db", fingerprinted_images(20))
+source = images_fixture(20)
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import cv2
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import DeviceError, open_device
@@ -41,10 +42,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 60
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Two hundred records."""
-    return write_database(tmp_path / "db", fingerprinted_images(200))
+source = images_fixture(200)
 
 
 def _run(body: str, source: Path, *, expect: int = 0, before: str = "") -> str:

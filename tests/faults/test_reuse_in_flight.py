@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import DeviceBuffer, SimulatedDevice, open_device
 from memory.testing import hold, peek
 from prefetch._ring.ring import Ring
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from memory._simulated.stream import SimulatedStream
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Sixty records; every pixel of record i is i."""
-    return write_database(tmp_path / "sixty", fingerprinted_images(60))
+source = images_fixture(60)
 
 
 @pytest.fixture

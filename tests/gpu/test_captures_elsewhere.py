@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import DeviceError
 from memory.testing import hold
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,9 +31,7 @@ BATCH = 4
 GLOBAL, THREAD_LOCAL = runtime.streamCaptureModeGlobal, runtime.streamCaptureModeThreadLocal
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "four hundred", fingerprinted_images(400))
+source = images_fixture(400)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import BufferMismatchError, DeviceMismatchError
 from memory.testing import hold
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,7 @@ STREAMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "sixty", fingerprinted_images(60))
+source = images_fixture(60)
 
 
 @pytest.mark.parametrize("stand_in", STREAMS.values(), ids=STREAMS)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import DeviceBuffer
 from memory.testing import hold
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +24,7 @@ BATCHES = 10
 runtime = cupy.cuda.runtime
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "forty", fingerprinted_images(BATCH * BATCHES))
+source = images_fixture(BATCH * BATCHES)
 
 
 def options(source: Path, **more: Any) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import records_fixture
 
 import prefetch
 from memory import DeviceBuffer, DeviceError, Head
 from memory._device.bfloat16 import dtype_of
 from memory.testing import hold
 from prefetch._kernels.device_kernel import SOURCE, kernel_name
-from prefetch.testing import encode_image, write_database
+from prefetch.testing import encode_image
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +24,13 @@ NUM = 24
 DTYPES = ["float32", "float16", "bfloat16", "uint8"]
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _noise() -> list[tuple[bytes, bytes]]:
     rng = np.random.default_rng(3)
     images = (rng.integers(0, 256, (3, 20, 30), np.uint8) for _ in range(NUM))
-    records = [(b"%08d" % i, encode_image(image, label=i)) for i, image in enumerate(images)]
-    return write_database(tmp_path_factory.mktemp("noise") / "db", records)
+    return [(b"%08d" % i, encode_image(image, label=i)) for i, image in enumerate(images)]
+
+
+source = records_fixture(_noise, scope="module")
 
 
 def options(source: Path, where: str, **transform: Any) -> dict[str, Any]:

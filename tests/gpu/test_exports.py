@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 from dlpack_tensor import Tensor
 
 import prefetch
 from memory import Blob, DtypeError, Head, bfloat16, open_device
 from memory.testing import hold, peek
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +26,7 @@ EXPORTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "forty", fingerprinted_images(40))
+source = images_fixture(40)
 
 
 def filled(device: Any) -> Blob:

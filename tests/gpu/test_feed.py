@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import (
@@ -28,7 +29,6 @@ from memory import (
 )
 from memory.testing import hold
 from prefetch._process.numa import stay_near
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +38,7 @@ BATCHES = 15
 STRESS_S = float(os.environ.get("RINGFEED_STRESS_S", "3"))
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "sixty", fingerprinted_images(BATCH * BATCHES))
+source = images_fixture(BATCH * BATCHES)
 
 
 def read_later(device: Any, batch: prefetch.Batch) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import cupy
 import pytest
+from databases import images_fixture
 
 import gpu_check
 import gpu_check_bench
@@ -28,10 +29,7 @@ SHAPE = (3, SIDE, SIDE)
 BYTES = ("torn batches", "held stream", "memory", "device transform", "graph capture")
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fingerprints") / "db"
-    return write_database(folder, fingerprinted_images(RECORDS, SHAPE))
+source = images_fixture(RECORDS, SHAPE, scope="module")
 
 
 @pytest.fixture

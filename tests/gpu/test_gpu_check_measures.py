@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import gpu_consumers
 import pytest
+from databases import images_fixture
 
 import gpu_check_bytes
 import gpu_check_capture
@@ -22,7 +23,6 @@ import gpu_check_peers
 import gpu_check_sanitizer
 import gpu_check_speed
 from gpu_check_bench import RECORDS, Bench, NotHereError
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +33,7 @@ pytestmark = pytest.mark.fake_only
 SIDE = 16
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fingerprints") / "db"
-    return write_database(folder, fingerprinted_images(RECORDS, (3, SIDE, SIDE)))
+source = images_fixture(RECORDS, (3, SIDE, SIDE), scope="module")
 
 
 @pytest.fixture

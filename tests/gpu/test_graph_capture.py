@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import Blob, DeviceError
 from memory.testing import hold
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,9 +25,7 @@ BATCH = 4
 REFUSED = r"is being captured into a CUDA graph.*copy each batch"
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "forty", fingerprinted_images(40))
+source = images_fixture(40)
 
 
 @pytest.fixture

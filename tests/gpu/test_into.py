@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import BufferMismatchError, DeviceMismatchError
 from memory.testing import hold
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +39,7 @@ class ByDlpack:
         return self._array.__dlpack__(**options)
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "eighteen", fingerprinted_images(18))
+source = images_fixture(18)
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import Blob, DeviceBuffer
 from memory._cuda import maths
 from memory.testing import hold
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,9 +29,7 @@ COSTLY = ("hostallocs_not_portable", "streams_blocking", "events_timed", "events
 pytestmark = pytest.mark.fake_only
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "some", fingerprinted_images(BATCH * BATCHES))
+source = images_fixture(BATCH * BATCHES)
 
 
 def options(source: Path, **transform: Any) -> dict[str, Any]:

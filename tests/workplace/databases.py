@@ -1,16 +1,46 @@
-"""What is in a database and in a folder, as LMDB and the system tell it."""
+"""Databases for tests: fixtures that write them, and what LMDB and the system say is in them."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import lmdb
+import pytest
 
-from prefetch.testing import fingerprinted_images
+from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+
+def records_fixture(
+    make_records: Callable[[], Iterable[tuple[bytes, bytes]]],
+    *,
+    scope: Literal["function", "module"] = "function",
+) -> Any:
+    """Return a fixture for a new database of these records: its folder."""
+
+    @pytest.fixture(scope=scope)
+    def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return write_database(tmp_path_factory.mktemp("database") / "db", make_records())
+
+    return database
+
+
+def images_fixture(
+    num_records: int,
+    shape: tuple[int, int, int] = (3, 8, 8),
+    *,
+    scope: Literal["function", "module"] = "function",
+) -> Any:
+    """Return a fixture for a new database of images: every pixel of record i is i modulo 251.
+
+    A test module names what it wants of one: ``source = images_fixture(40)``.
+    """
+    return records_fixture(partial(fingerprinted_images, num_records, shape), scope=scope)
 
 
 def records_of(folder: Path) -> dict[bytes, bytes]:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 import pytest
-from databases import records_of
+from databases import images_fixture, records_of
 from processes import DEADLINE_S, environment
 
 import prefetch
 from prefetch.cli import main
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +27,7 @@ _NETWORK = (
 _OF_THE_C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "db", fingerprinted_images(4))
+source = images_fixture(4)
 
 
 # --- a working directory that has been removed ----------------------------------------------------
@@ -50,14 +47,14 @@ def _gone(tmp_path: Path) -> Iterator[None]:
 def test_without_a_working_directory_absolute_paths_are_opened(
     source: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "feed.yaml").write_text("source: db\n")
+    (source.parent / "feed.yaml").write_text("source: db\n")
     (tmp_path / "net.prototxt").write_text(_NETWORK.format(source))
     np.save(tmp_path / "mean.npy", np.zeros((3, 8, 8), np.float32))
     mean = {"mean_file": str(tmp_path / "mean.npy")}
     quarantine = {"on_bad_record": "quarantine", "quarantine": tmp_path / "aside"}
     for feed in (
         prefetch.open({"source": str(source), "device": "cpu", "transform": mean}),
-        prefetch.open(tmp_path / "feed.yaml", device="cpu", **quarantine),
+        prefetch.open(source.parent / "feed.yaml", device="cpu", **quarantine),
         prefetch.open_prototxt(tmp_path / "net.prototxt", device="cpu"),
     ):
         with feed:

@@ -11,12 +11,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from databases import images_fixture
 
 import memory
 import prefetch
 from prefetch._errors.context import error_context, with_context
 from prefetch._errors.os_limits import describe_limit, describe_os_error, describe_text
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 FEW_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/lib/module.py")
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "db", fingerprinted_images(9))
+source = images_fixture(9)
 
 
 @pytest.mark.parametrize(

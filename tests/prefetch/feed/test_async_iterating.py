@@ -7,19 +7,17 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from databases import images_fixture
 
 import prefetch
 from prefetch._transform.host import RecordTransformer
-from prefetch.testing import fingerprinted_images, write_database
+from prefetch.testing import write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Ten records."""
-    return write_database(tmp_path / "ten", fingerprinted_images(10))
+source = images_fixture(10)
 
 
 async def test_async_for_serves_the_same_epochs(source: Path) -> None:

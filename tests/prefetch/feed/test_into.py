@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import BufferMismatchError, open_device
 from memory.testing import hold
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 BATCH = 4
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Eighteen records: four batches and a half; every pixel of record i is i."""
-    return write_database(tmp_path / "few", fingerprinted_images(18))
+source = images_fixture(18)  # four batches and a half
 
 
 @pytest.fixture(params=["cpu", "simulated"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import cv2
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from prefetch._record.wire import encode_datum
@@ -17,10 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Ten records."""
-    return write_database(tmp_path / "ten", fingerprinted_images(10))
+source = images_fixture(10)
 
 
 def _labels(batches: Any) -> list[list[int]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import records_fixture
 
 import prefetch
 from prefetch._config.option_types import plain
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
+def _noise() -> list[tuple[bytes, bytes]]:
     """Thirty-one records of random pixels."""
     images = np.random.default_rng(0).integers(0, 256, (31, 3, 9, 9), dtype=np.uint8)
-    records = [(b"%08d" % i, encode_image(image, label=i)) for i, image in enumerate(images)]
-    return write_database(tmp_path / "db", records)
+    return [(b"%08d" % i, encode_image(image, label=i)) for i, image in enumerate(images)]
+
+
+source = records_fixture(_noise)
 
 
 def _samples(batches: Iterable[prefetch.Batch]) -> list[tuple[int, int, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import (
@@ -17,7 +18,6 @@ from memory import (
     open_device,
 )
 from memory.testing import hold, peek
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 BATCH = 4
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Sixty records; every pixel of record i is i."""
-    return write_database(tmp_path / "sixty", fingerprinted_images(60))
+source = images_fixture(60)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from prefetch._kernels import selection
@@ -23,9 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "db", fingerprinted_images(64))
+source = images_fixture(64)
 
 
 @pytest.fixture

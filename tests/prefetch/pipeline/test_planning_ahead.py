@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from databases import images_fixture
 
 import prefetch
 from prefetch._pipeline import prefetcher, schedule
 from prefetch._pipeline.prefetcher import Prefetcher
-from prefetch.testing import fingerprinted_images, write_database
+from prefetch.testing import write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     Until = Callable[[Callable[[], bool]], None]
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "db", fingerprinted_images(64))
+source = images_fixture(64)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 import pytest
+from databases import records_fixture
 
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._process import nvtx
 from prefetch._record.wire import encode_datum
-from prefetch.testing import write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,11 +49,13 @@ for name in ("MainThread", "ringfeed-reader-0"):
 """
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
+def _images() -> list[tuple[bytes, bytes]]:
     image = cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
     datum = encode_datum(data=image, label=0, encoded=True)
-    return write_database(tmp_path / "db", [(b"%08d" % number, datum) for number in range(4)])
+    return [(b"%08d" % number, datum) for number in range(4)]
+
+
+source = records_fixture(_images)
 
 
 def run(code: str, *arguments: object, path: Path, **environment: str) -> str:

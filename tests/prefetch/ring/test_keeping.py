@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import (
@@ -25,7 +26,6 @@ from memory import (
 )
 from memory.testing import hold, peek
 from prefetch._ring import keep
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 BATCH = 4
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Four hundred records; every pixel of record i is i."""
-    return write_database(tmp_path / "many", fingerprinted_images(400))
+source = images_fixture(400)
 
 
 @pytest.fixture(params=["cpu", "simulated"])

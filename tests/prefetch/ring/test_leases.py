@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import open_device
 from memory.testing import peek
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Forty records; every pixel of record i is i."""
-    return write_database(tmp_path / "forty", fingerprinted_images(40))
+source = images_fixture(40)
 
 
 EXPORTS: dict[str, Callable[[prefetch.Batch], Any]] = {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import records_fixture
 
 from prefetch._errors.classes import CorruptDatabaseError
 from prefetch._kernels import selection
@@ -35,10 +36,13 @@ VALUES[6] = encode_datum(channels=1, height=1, width=2, floats=[6.0, 6.5], label
 RECORDS = [(b"%c" % (ord("a") + number) * (number + 1), VALUES[number]) for number in range(7)]
 
 
+database = records_fixture(lambda: RECORDS)
+
+
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[RecordSource]:
+def source(database: Path) -> Iterator[RecordSource]:
     """Seven records: five of bytes, one encoded, one of floats."""
-    with RecordSource.open(write_database(tmp_path / "db", RECORDS)) as source:
+    with RecordSource.open(database) as source:
         yield source
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import images_fixture
 
 import prefetch
 from memory import bfloat16
-from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 MEANS = {"mean_value": [104.5, 117.25, 123.125], "scale": 0.017}
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_database(tmp_path / "forty", fingerprinted_images(40))
+source = images_fixture(40)
 
 
 def options(source: Path, dtype: str = "bfloat16", **changed: Any) -> dict[str, Any]:
