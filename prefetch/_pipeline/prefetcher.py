@@ -73,8 +73,6 @@ _Result = TypeVar("_Result")
 
 logger = logging.getLogger("prefetch")
 
-_PAGES_INDEXED_AT_ONCE = 65536  # 0.1 s from the page cache
-
 _live: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
 
 
@@ -127,7 +125,7 @@ class Prefetcher:
         )
         # Where the index takes a while, the first epoch is walked, so that it starts at once; and
         # afterwards the file has been read.
-        walks = components.source.num_leaf_pages > _PAGES_INDEXED_AT_ONCE
+        walks = components.source.is_slow_to_index
         self._indexed_from_epoch = components.order.first_epoch + int(walks)
         self._readers: list[Reader] = []
         self._reader_start = ThreadStart(())

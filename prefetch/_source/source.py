@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     Source = str | os.PathLike[str] | lmdb.Environment
 
+_MOST_INDEXING_S = 0.1
+
 __all__ = ["RecordReader", "RecordSource", "Records", "Walker"]
 
 
@@ -106,9 +108,10 @@ class RecordSource:
         return RecordReader(self._databases, self._sequence)
 
     @property
-    def num_leaf_pages(self) -> int:
-        """Pages that the index has to look at."""
-        return sum(database.snapshot.meta.leaf_pages for database in self._databases)
+    def is_slow_to_index(self) -> bool:
+        """Whether building the index takes so long that the first epoch had better be walked."""
+        expected_s = sum(database.expected_index_s for database in self._databases)
+        return expected_s > _MOST_INDEXING_S
 
     def can_do_without_walker(self) -> bool:
         """Return whether readers serve successive records faster than a walker does.

@@ -247,7 +247,7 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1
+            "prefetch._source.source._MOST_INDEXING_S", -1
         )  # walk the first epoch
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
@@ -393,7 +393,7 @@ def test_the_nth_image_or_page_that_fails_is_the_consumers_error_behind_the_batc
     error = OSError(5, "Input/output error, on command")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1
+            "prefetch._source.source._MOST_INDEXING_S", -1
         )  # walk the first epoch
         feed = prefetch.open(options)
         if effect == "decode":

@@ -410,7 +410,7 @@ class RingMachine(RuleBasedStateMachine):
             stack.enter_context(mock.patch("prefetch._ring.ring.SimpleQueue", Inbox))
             # The first epoch is walked, as if the index took a while.
             stack.enter_context(
-                mock.patch("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1)
+                mock.patch("prefetch._source.source._MOST_INDEXING_S", -1)
             )
             self.feed = prefetch.open(
                 {

@@ -8,7 +8,7 @@ import pytest
 from databases import images_fixture
 
 import prefetch
-from prefetch._pipeline import prefetcher, schedule
+from prefetch._pipeline import schedule
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch.testing import write_database
 
@@ -65,7 +65,8 @@ def test_the_next_batch_is_planned_before_one_is_handed_over(
 def test_a_batch_is_not_held_back_for_a_plan_that_reads(
     source: Path, seen: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetcher, "_PAGES_INDEXED_AT_ONCE", 0)  # so the first epoch is walked
+    # So that the first epoch is walked.
+    monkeypatch.setattr("prefetch._source.source._MOST_INDEXING_S", 0)
     _ready(source, until, prefetch=2)
     assert seen == ["plan 0", "hand over 0", "plan 1", "hand over 1", "plan 2", "hand over 2"]
 

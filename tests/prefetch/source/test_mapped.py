@@ -129,7 +129,7 @@ def test_a_feed_serves_the_same_bytes_walked_mapped_and_unmapped(
 def test_the_walker_is_left_after_the_first_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+    monkeypatch.setattr("prefetch._source.source._MOST_INDEXING_S", 0)
     source = write_database(tmp_path / "db", fingerprinted_images(20))
     with prefetch.open({"source": source, "batch_size": 8}) as feed:
         prefetcher = feed._prefetcher
@@ -375,7 +375,7 @@ def test_a_feed_of_a_damaged_database_raises_or_serves_other_bytes_and_never_die
 ) -> None:
     """Walked, looked up and both: LMDB's own cursor ends the process on such pages."""
     if not indexed_at_once:
-        monkeypatch.setattr("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+        monkeypatch.setattr("prefetch._source.source._MOST_INDEXING_S", 0)
     images = np.zeros((60, 3, 20, 20), np.uint8)
     folder = write_database(
         tmp_path / "db",
@@ -413,7 +413,7 @@ def test_a_damaged_leaf_is_an_error_of_the_batch_that_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, content: bytes, *, is_mapped: bool
 ) -> None:
     """The walk had begun well: the error comes in its turn, with the path and the page."""
-    monkeypatch.setattr("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+    monkeypatch.setattr("prefetch._source.source._MOST_INDEXING_S", 0)
     images = fingerprinted_images(60, (3, 20, 20))
     folder = write_database(tmp_path / "db", images)
     with RecordSource.open(folder) as opened:
