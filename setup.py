@@ -5,40 +5,19 @@ Where there is no compiler the install succeeds without them, and their NumPy tw
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+_HERE = Path(__file__).parent
 _NATIVE = "prefetch/_kernels/native"
-_SOURCES = (
-    "py_module.c",
-    "py_arguments.c",
-    "py_fill.c",
-    "py_spans.c",
-    "spans.c",
-    "py_sums.c",
-    "sums.c",
-    "part.c",
-    "philox.c",
-    "datum.c",
-    "check.c",
-    "transform.c",
-    "lines.c",
-    "loops_baseline.c",
-    "loops_avx2.c",
-)
-_HEADERS = (
-    "py_arguments.h",
-    "py_fill.h",
-    "kernels.h",
-    "loops.h",
-    "philox.h",
-    "py_spans.h",
-    "spans.h",
-    "py_sums.h",
-    "sums.h",
-    "vectors.h",
-    "window.h",
-)
+
+
+def _files(pattern: str) -> list[str]:
+    """Return files of the kernels; setuptools wants paths relative to this file."""
+    return sorted(path.relative_to(_HERE).as_posix() for path in (_HERE / _NATIVE).glob(pattern))
+
 
 # One rounding an operation: results are Caffe's to the bit. The last flag of a kind wins, so these
 # also win over the flags that the interpreter was built with.
@@ -60,8 +39,8 @@ setup(
     ext_modules=[
         Extension(
             "prefetch._kernels._c",
-            [f"{_NATIVE}/{name}" for name in _SOURCES],
-            depends=[f"{_NATIVE}/{name}" for name in _HEADERS],
+            _files("*.c"),
+            depends=_files("*.h"),
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             optional=True,

@@ -1,4 +1,4 @@
-# The C extension; prefetch._reference is its twin and its description.
+# The C extension: Kernels, NativeKernels and SumKernels, whose docstrings describe it.
 
 from collections.abc import Sequence
 from typing import Any

@@ -20,7 +20,6 @@ from prefetch._transform.options import Transform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NATIVE = CHECKOUT / "prefetch" / "_kernels" / "native"
-_OF_PYTHON = ("py_module.c", "py_arguments.c", "py_fill.c", "py_spans.c", "py_sums.c")
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 _SECONDS = os.environ.get("RINGFEED_FUZZ_SECONDS", "4")
 _SEED = os.environ.get("RINGFEED_FUZZ_SEED", "1")
@@ -29,7 +28,7 @@ _FLAGS = ["-std=c11", "-O1", "-g", "-ffp-contract=off", "-fno-sanitize-recover=u
 
 def _build(compiler: str, sanitizers: str, target: Path, *flags: str) -> bool:
     """Build the fuzzer; False where the compiler or its libraries are missing."""
-    sources = [path for path in NATIVE.glob("*.c") if path.name not in _OF_PYTHON]
+    sources = [path for path in NATIVE.glob("*.c") if not path.name.startswith("py_")]
     assert sources
     if shutil.which(compiler) is None:
         return False

@@ -10,9 +10,9 @@ bool find_pixels(const struct datum *datum, enum element element, struct image *
     const bool is_float = datum->data_size == 0;
     const int64_t num_pixels = (int64_t)(is_float ? datum->num_floats : datum->data_size);
     if (num_pixels == 0)
-        return refuse(fault, NO_PIXELS, 0, NULL);
+        return set_fault(fault, NO_PIXELS, 0, NULL);
     if (channels < 1 || height < 1 || width < 1)
-        return refuse(fault, BAD_DIMENSIONS, NUMBERS(channels, height, width));
+        return set_fault(fault, BAD_DIMENSIONS, NUMBERS(channels, height, width));
     /* The product of three int32 takes 93 bits. */
     const int64_t plane = height * width;
     const bool is_short = channels > num_pixels / plane;
@@ -20,14 +20,14 @@ bool find_pixels(const struct datum *datum, enum element element, struct image *
         enum reason reason = is_short ? DATA_SHORT : DATA_LONG;
         if (is_float)
             reason = is_short ? FLOATS_SHORT : FLOATS_LONG;
-        return refuse(fault, reason, NUMBERS(num_pixels, channels, height, width));
+        return set_fault(fault, reason, NUMBERS(num_pixels, channels, height, width));
     }
     if (is_float && element == UINT8)
-        return refuse(fault, FLOATS_AS_UINT8, 0, NULL);
+        return set_fault(fault, FLOATS_AS_UINT8, 0, NULL);
     if (!is_float && (width == 3 || width == 4) && channels >= MIN_HWC_SIDE &&
         height >= MIN_HWC_SIDE)
-        return refuse(fault, LOOKS_HWC, NUMBERS(channels, height, width));
-    image->at = is_float ? datum->floats : datum->data;
+        return set_fault(fault, LOOKS_HWC, NUMBERS(channels, height, width));
+    image->pixels = is_float ? datum->floats : datum->data;
     image->is_float = is_float;
     image->shape = (struct shape){channels, height, width};
     image->pixel_step = is_float ? datum->float_step : 1;
@@ -42,23 +42,24 @@ bool check_fit(const struct shape *shape, const struct recipe *recipe,
     const int64_t channels = shape->channels, height = shape->height, width = shape->width;
     const int64_t crop = recipe->crop_size;
     if (channels != expected->channels)
-        return refuse(fault, CHANNELS_DIFFER, NUMBERS(channels, height, width, expected->channels));
+        return set_fault(fault, CHANNELS_DIFFER,
+                         NUMBERS(channels, height, width, expected->channels));
     if (crop == 0 && (height != expected->height || width != expected->width))
-        return refuse(fault, SIZE_DIFFERS,
-                      NUMBERS(channels, height, width, expected->channels, expected->height,
-                              expected->width));
+        return set_fault(fault, SIZE_DIFFERS,
+                         NUMBERS(channels, height, width, expected->channels, expected->height,
+                                 expected->width));
     if (recipe->num_mean_values > 1 && recipe->num_mean_values != channels)
-        return refuse(fault, MEAN_VALUES_DIFFER, NUMBERS(channels, recipe->num_mean_values));
+        return set_fault(fault, MEAN_VALUES_DIFFER, NUMBERS(channels, recipe->num_mean_values));
     if (recipe->num_scales != 1 && recipe->num_scales != channels)
-        return refuse(fault, SCALES_DIFFER, NUMBERS(channels, recipe->num_scales));
+        return set_fault(fault, SCALES_DIFFER, NUMBERS(channels, recipe->num_scales));
     if (recipe->mean_image != NULL) {
         const struct shape *mean = &recipe->mean_shape;
         if (mean->channels != channels || mean->height != height || mean->width != width)
-            return refuse(fault, MEAN_IMAGE_DIFFERS,
-                          NUMBERS(channels, height, width, mean->channels, mean->height,
-                                  mean->width));
+            return set_fault(
+                fault, MEAN_IMAGE_DIFFERS,
+                NUMBERS(channels, height, width, mean->channels, mean->height, mean->width));
     }
     if (height < crop || width < crop)
-        return refuse(fault, SMALLER_THAN_CROP, NUMBERS(height, width, crop));
+        return set_fault(fault, SMALLER_THAN_CROP, NUMBERS(height, width, crop));
     return true;
 }

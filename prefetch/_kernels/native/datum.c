@@ -1,5 +1,5 @@
-/* The wire format of a Datum, walked in place. The twin of prefetch/_record/wire.py, step for step: the
- * numbers of a fault depend on the step at which the bytes run out. */
+/* The wire format of a Datum, walked in place. The twin of prefetch/_record/wire.py, step for step:
+ * the numbers of a fault depend on the step at which the bytes run out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ struct walk {
 
 static bool truncated(const struct walk *walk, size_t field)
 {
-    return refuse(walk->fault, TRUNCATED, NUMBERS((int64_t)field, (int64_t)walk->size));
+    return set_fault(walk->fault, TRUNCATED, NUMBERS((int64_t)field, (int64_t)walk->size));
 }
 
 /* Read an integer of at most so many bytes; bits beyond 64 are dropped. */
@@ -42,12 +42,12 @@ static bool read_varint(struct walk *walk, int max_bytes, uint64_t *value)
             return true;
         }
     }
-    return refuse(walk->fault, VARINT_TOO_LONG, NUMBERS((int64_t)start));
+    return set_fault(walk->fault, VARINT_TOO_LONG, NUMBERS((int64_t)start));
 }
 
 static bool bad_tag(const struct walk *walk, size_t start)
 {
-    return refuse(walk->fault, BAD_TAG, NUMBERS((int64_t)start, walk->bytes[start]));
+    return set_fault(walk->fault, BAD_TAG, NUMBERS((int64_t)start, walk->bytes[start]));
 }
 
 static bool read_tag(struct walk *walk, uint32_t *tag)
@@ -65,8 +65,8 @@ static bool read_tag(struct walk *walk, uint32_t *tag)
 static bool past_end(const struct walk *walk, size_t start, uint64_t length)
 {
     size_t left = walk->size - walk->position;
-    return refuse(walk->fault, LENGTH_PAST_END,
-                  NUMBERS((int64_t)start, (int64_t)length, (int64_t)left));
+    return set_fault(walk->fault, LENGTH_PAST_END,
+                     NUMBERS((int64_t)start, (int64_t)length, (int64_t)left));
 }
 
 static bool read_length(struct walk *walk, size_t *length)
@@ -126,11 +126,11 @@ static bool skip_group(struct walk *walk, uint32_t tag)
             return false;
         if ((tag & 7) == GROUP) {
             if (num_open == MAX_GROUPS)
-                return refuse(walk->fault, GROUPS_TOO_DEEP, NUMBERS((int64_t)start));
+                return set_fault(walk->fault, GROUPS_TOO_DEEP, NUMBERS((int64_t)start));
             open[num_open++] = tag;
         } else if ((tag & 7) == END_GROUP) {
             if (tag != open[--num_open] + 1)
-                return refuse(walk->fault, BAD_GROUP, NUMBERS((int64_t)start));
+                return set_fault(walk->fault, BAD_GROUP, NUMBERS((int64_t)start));
         } else if (!skip_value(walk, start, tag)) {
             return false;
         }
@@ -145,7 +145,7 @@ static bool skip_field(struct walk *walk, size_t start, uint32_t tag)
     if ((tag & 7) == GROUP)
         return skip_group(walk, tag);
     if ((tag & 7) == END_GROUP)
-        return refuse(walk->fault, BAD_GROUP, NUMBERS((int64_t)start));
+        return set_fault(walk->fault, BAD_GROUP, NUMBERS((int64_t)start));
     return skip_value(walk, start, tag);
 }
 
@@ -171,7 +171,7 @@ static bool add_floats(const struct walk *walk, struct datum *datum, struct floa
             scratch->bytes = malloc(walk->size);
             scratch->size = scratch->bytes == NULL ? 0 : walk->size;
             if (scratch->bytes == NULL)
-                return refuse(walk->fault, OUT_OF_MEMORY, 0, NULL);
+                return set_fault(walk->fault, OUT_OF_MEMORY, 0, NULL);
         }
         append_floats(scratch->bytes, datum->floats, datum->num_floats, datum->float_step);
         datum->floats = scratch->bytes;
@@ -205,7 +205,7 @@ static bool read_packed_floats(struct walk *walk, struct datum *datum,
         return false;
     size_t begin = walk->position;
     if (size % 4 != 0)
-        return refuse(walk->fault, BAD_PACKED_FLOATS, NUMBERS((int64_t)begin, (int64_t)size));
+        return set_fault(walk->fault, BAD_PACKED_FLOATS, NUMBERS((int64_t)begin, (int64_t)size));
     walk->position += size;
     return add_floats(walk, datum, scratch, walk->bytes + begin, size / 4, 4);
 }

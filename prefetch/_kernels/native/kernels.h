@@ -1,14 +1,15 @@
 /* What the kernels are made of: records in, rows of a batch out, and nothing of Python.
  *
- * The contract is that of prefetch/_kernels/reference.py, to the bit and to the last number of a fault;
- * what is checked in which order, and why, stands there. Here it is only done without the GIL.
+ * The contract is that of prefetch/_kernels/reference.py, to the bit and to the last number of a
+ * fault; what is checked in which order, and why, stands there. Here it is only done without the
+ * GIL.
  *
  * Rules of all files:
  * - A record's bytes are hostile, and another process may be writing them: every length is
  *   compared with what is left before it is used, and nothing is read twice to be trusted the
  *   second time.
- * - Arrays of the caller are byte pointers, loaded and stored by memcpy: nothing is assumed of their
- *   alignment. Compilers make single instructions of it.
+ * - Arrays of the caller are byte pointers, loaded and stored by memcpy: nothing is assumed of
+ *   their alignment. Compilers make single instructions of it.
  * - Floats are float32 with a rounding after each operation. Contraction into fused multiply-adds
  *   would be a rounding less, so the build switches it off (setup.py), and arithmetic in a wider
  *   type is refused.
@@ -26,7 +27,7 @@
 #error "float arithmetic is wider than float here (x87?), so results would not equal Caffe's"
 #endif
 
-/* Reason of prefetch/_record/faults.py, and ENCODED of _kernels/reference.py. */
+/* Reason of prefetch/_record/faults.py, and ENCODED of _kernels/contract.py. */
 enum reason {
     ENCODED = 0,
     TRUNCATED = 1,
@@ -51,7 +52,7 @@ enum reason {
     SCALES_DIFFER = 62,
     MEAN_IMAGE_DIFFERS = 63,
     FLOATS_AS_UINT8 = 64,
-    OUT_OF_MEMORY = 1000 /* no fault of a record: fill_part() gives up */
+    OUT_OF_MEMORY = 1000 /* no fault of a record: fill_part() stops */
 };
 
 struct fault {
@@ -60,9 +61,9 @@ struct fault {
     int64_t numbers[6];
 };
 
-/* Note what is wrong; always false, so that a check can end with it. */
-static inline bool refuse(struct fault *fault, enum reason reason, int num_numbers,
-                          const int64_t *numbers)
+/* Store what is wrong with a record; always false, so that a check can end with it. */
+static inline bool set_fault(struct fault *fault, enum reason reason, int num_numbers,
+                             const int64_t *numbers)
 {
     fault->reason = reason;
     fault->num_numbers = num_numbers;
@@ -104,7 +105,10 @@ struct shape {
 
 enum element { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 
-/* Recipe of _kernels/reference.py. Arrays are float32, of any alignment. */
+/* What each random word of a record is for: Word of prefetch/_plan/words.py. */
+enum word { MIRROR_WORD, ROW_WORD, COLUMN_WORD, NUM_WORDS };
+
+/* Recipe of _kernels/contract.py. Arrays are float32, of any alignment. */
 struct recipe {
     int64_t crop_size; /* 0 for none */
     bool random_crop, mirror, modulo, swap_channels, channels_last;
@@ -119,11 +123,12 @@ struct recipe {
 
 /* Pixels in memory: those of a record, or of a decoded image. Steps are in bytes. */
 struct image {
-    const uint8_t *at;
+    const uint8_t *pixels;
     bool is_float; /* float32, else uint8 */
     struct shape shape;
     size_t channel_step, row_step, pixel_step;
-    uintptr_t ahead; /* how far on the same place of a later record is, if that is like this one */
+    /* Byte distance to the same pixel of a later record of this shape, for prefetching; 0: none. */
+    uintptr_t prefetch_distance;
 };
 
 /* Find the pixels of a raw record (raw_pixels of the twin). */
@@ -136,14 +141,15 @@ bool check_fit(const struct shape *shape, const struct recipe *recipe,
 
 /* transform.c */
 
-/* Fill a row from pixels that fit; true where finish_streaming() has to follow. */
-bool transform(const struct image *image, const uint32_t words[3], const struct recipe *recipe,
-               enum element element, uint8_t *row);
+/* Fill a row from pixels that fit; true where finish_streaming() must be called before other
+ * threads read the row. */
+bool transform_image(const struct image *image, const uint32_t words[NUM_WORDS],
+                     const struct recipe *recipe, enum element element, uint8_t *row);
 
 /* Make what was stored past the caches visible to other threads. */
 void finish_streaming(void);
 
-/* Find the loops that suit the chip; once, before all else. */
+/* Choose the loops for this chip; call once, before all else. */
 void choose_loops(void);
 
 /* loops.h: the loops over pixels, one plane or line at a time. */
@@ -158,7 +164,7 @@ struct plane {
     const uint8_t *from; /* uint8 or float32 */
     size_t from_step;    /* bytes between rows */
     size_t pixel_step;   /* bytes between pixels; of uint8 always 1 */
-    uintptr_t ahead;     /* as an image's */
+    uintptr_t prefetch_distance; /* as an image's */
     const uint8_t *mean_image; /* float32; NULL for none */
     size_t mean_step;          /* bytes between rows */
     float mean, scale;         /* 0 and 1 for none, which change no uint8 pixel */
@@ -172,8 +178,8 @@ struct loops {
     /* (pixel - mean) * scale. */
     void (*plane_from_bytes)(const struct plane *plane);
     void (*plane_from_floats)(const struct plane *plane);
-    void (*halve)(const uint8_t *floats, size_t num, uint8_t *halves);   /* to float16 */
-    void (*shorten)(const uint8_t *floats, size_t num, uint8_t *shorts); /* to bfloat16 */
+    void (*round_to_halves)(const uint8_t *floats, size_t num, uint8_t *halves); /* float16 */
+    void (*round_to_bfloats)(const uint8_t *floats, size_t num, uint8_t *shorts); /* bfloat16 */
     void (*split_three)(const uint8_t *from, size_t num, uint8_t *first, uint8_t *second,
                         uint8_t *third);
     void (*join_three)(const uint8_t *first, const uint8_t *second, const uint8_t *third,
@@ -183,8 +189,8 @@ struct loops {
 extern const struct loops baseline_loops;
 extern const struct loops avx2_loops;
 
-/* Ask for bytes before they are needed. The address need not be one: nothing is read. */
-static inline void ask_for(uintptr_t from, size_t size)
+/* Ask the chip for bytes before they are needed. The address may be invalid: nothing is read. */
+static inline void prefetch_bytes(uintptr_t from, size_t size)
 {
 #if defined(__GNUC__)
     for (size_t at = 0; at < size; at += 64)
@@ -195,49 +201,51 @@ static inline void ask_for(uintptr_t from, size_t size)
 #endif
 }
 
-enum { ASKED_BYTES = 64 }; /* a cache line's */
+enum { CACHE_LINE_BYTES = 64 };
 
-/* Ask for a line some lines further on, which may lie past the plane's end: there the next plane
- * begins. Hardware that looks ahead loses its thread at the end of each memory page, every 16 lines
- * of 256 pixels (crops of 227 take 0.78 of the time). Short lines come by themselves. */
-static inline void look_further(const uint8_t *line, size_t line_step, size_t num_bytes)
+/* Prefetch a line some lines further on, which may lie past the plane's end: there the next plane
+ * begins. The chip's own prefetching stops at the end of each memory page, every 16 lines of 256
+ * pixels (crops of 227 take 0.78 of the time). Short lines need no help. */
+static inline void prefetch_line(const uint8_t *line, size_t line_step, size_t num_bytes)
 {
-    if (num_bytes >= ASKED_BYTES)
-        ask_for((uintptr_t)line + 8 * line_step, num_bytes);
+    if (num_bytes >= CACHE_LINE_BYTES)
+        prefetch_bytes((uintptr_t)line + 8 * line_step, num_bytes);
 }
 
-static inline uint32_t either(bool condition, uint32_t yes, uint32_t no)
+/* Choose without a branch. */
+static inline uint32_t select_bits(bool condition, uint32_t yes, uint32_t no)
 {
     const uint32_t mask = 0 - (uint32_t)condition;
     return (yes & mask) | (no & ~mask);
 }
 
 /* Round float32 bits to the nearest float16's, ties to even; a NaN becomes a quiet one and keeps
- * what payload it can, as the instructions of x86 and ARM have it. Compared with F16C's for all 2^32
- * of them. Without branches, so that it vectorises; the cases are too large or no number, subnormal,
- * and normal. Adding 0.5 rounds a subnormal at the right bit. */
+ * what payload it can, as the instructions of x86 and ARM have it. Compared with F16C's for all
+ * 2^32 of them. Without branches, so that it vectorises; the cases are too large or no number,
+ * subnormal, and normal. Adding 0.5 rounds a subnormal at the right bit. */
 static inline uint16_t half_bits(uint32_t bits)
 {
     const uint32_t sign = bits & 0x80000000u, size = bits ^ sign;
     const uint32_t nan = 0x7E00u | ((size & 0x007FFFFFu) >> 13);
-    const uint32_t large = either(size > 0x7F800000u, nan, 0x7C00u);
+    const uint32_t large = select_bits(size > 0x7F800000u, nan, 0x7C00u);
     const uint32_t normal = (size - 0x38000000u + 0xFFFu + ((size >> 13) & 1)) >> 13;
-    const uint32_t small_size = either(size < 0x38800000u, size, 0);
+    const uint32_t small_size = select_bits(size < 0x38800000u, size, 0);
     float small;
     uint32_t subnormal;
     memcpy(&small, &small_size, sizeof small);
     small += 0.5f;
     memcpy(&subnormal, &small, sizeof small);
     subnormal -= 0x3F000000u;
-    const uint32_t finite = either(size < 0x38800000u, subnormal, normal);
-    return (uint16_t)(either(size >= 0x47800000u, large, finite) | sign >> 16);
+    const uint32_t finite = select_bits(size < 0x38800000u, subnormal, normal);
+    return (uint16_t)(select_bits(size >= 0x47800000u, large, finite) | sign >> 16);
 }
 
 /* Round float32 bits to the nearest bfloat16's, ties to even; a NaN as for float16. */
 static inline uint16_t bfloat_bits(uint32_t bits)
 {
     const uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1);
-    return (uint16_t)(either((bits & 0x7FFFFFFFu) > 0x7F800000u, bits | 0x00400000u, rounded) >> 16);
+    const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    return (uint16_t)(select_bits(is_nan, bits | 0x00400000u, rounded) >> 16);
 }
 
 /* part.c */
@@ -252,7 +260,7 @@ enum label_kind { NO_LABELS, INTEGER_LABELS, FLOAT_LABELS };
 struct part {
     size_t num_records;
     const struct record *records;
-    const uint8_t *words; /* uint32 (num_records, 3) of any steps */
+    const uint8_t *words; /* uint32 (num_records, NUM_WORDS) of any steps */
     ptrdiff_t word_steps[2];
     uint8_t *rows; /* without gaps */
     size_t row_size;

@@ -4,10 +4,10 @@
 
 #include "kernels.h"
 
-/* How many records on, and how much of one, look_ahead() asks for, and how many records on the loops
- * over small ones do. */
-#define AHEAD 2
-#define LOOKED_AHEAD_BYTES 4096
+/* prefetch_record() asks for this much of the record after next. The loops over small records ask
+ * for the pixels of the one after that. */
+#define RECORDS_AHEAD 2
+#define PREFETCHED_BYTES 4096
 #define PIXELS_AHEAD 3
 
 static void store_label(const struct part *part, size_t position, int32_t label)
@@ -51,33 +51,33 @@ static void store_label(const struct part *part, size_t position, int32_t label)
     }
 }
 
-static void load_words(const struct part *part, size_t position, uint32_t words[3])
+static void load_words(const struct part *part, size_t position, uint32_t words[NUM_WORDS])
 {
     const uint8_t *from = part->words + (ptrdiff_t)position * part->word_steps[0];
-    for (ptrdiff_t i = 0; i < 3; i++)
+    for (ptrdiff_t i = 0; i < NUM_WORDS; i++)
         memcpy(&words[i], from + i * part->word_steps[1], sizeof words[i]);
 }
 
-/* Ask for a record's bytes before they are needed: hardware looks ahead only once it has seen a few
- * lines of them. Of a small one that becomes floats only the ends, where its fields are: the loops
- * ask for its pixels, a line at a time, as they compute the record before. All at once is more than
- * a core can wait for (3x32x32 cropped to 28, out of memory and in any order: 0.7 of the time). */
-static void look_ahead(const struct part *part, size_t position)
+/* Prefetch a record: hardware does so only once it has seen a few of its lines. Of a small one that
+ * becomes floats only the ends, where its fields are: the loops ask for its pixels, a line at a
+ * time, as they compute the record before. All at once is more than a core can wait for (3x32x32
+ * cropped to 28, out of memory and in any order: 0.7 of the time). */
+static void prefetch_record(const struct part *part, size_t position)
 {
     if (position >= part->num_records)
         return;
     const struct record *record = &part->records[position];
     const uintptr_t begin = (uintptr_t)record->bytes;
-    if (part->element != FLOAT32 || record->size >= LOOKED_AHEAD_BYTES) {
-        ask_for(begin, record->size < LOOKED_AHEAD_BYTES ? record->size : LOOKED_AHEAD_BYTES);
+    if (part->element != FLOAT32 || record->size >= PREFETCHED_BYTES) {
+        prefetch_bytes(begin, record->size < PREFETCHED_BYTES ? record->size : PREFETCHED_BYTES);
     } else if (record->size > 0) {
-        ask_for(begin, 1);
-        ask_for(begin + record->size - 1, 1);
+        prefetch_bytes(begin, 1);
+        prefetch_bytes(begin + record->size - 1, 1);
     }
 }
 
-/* How far on the record is whose pixels are asked for; 0 where there is none. */
-static uintptr_t distance_ahead(const struct part *part, size_t position)
+/* Bytes from a record to the one whose pixels are prefetched meanwhile; 0 where there is none. */
+static uintptr_t distance_to_later(const struct part *part, size_t position)
 {
     const struct record *record = &part->records[position];
     return position + PIXELS_AHEAD < part->num_records
@@ -97,14 +97,15 @@ static bool fill_row(const struct part *part, const struct recipe *recipe, size_
     if (!is_datum)
         return false;
     if (datum.encoded)
-        return refuse(fault, datum.data_size > 0 ? ENCODED : ENCODED_EMPTY, 0, NULL);
+        return set_fault(fault, datum.data_size > 0 ? ENCODED : ENCODED_EMPTY, 0, NULL);
     if (!find_pixels(&datum, part->element, &image, fault) ||
         !check_fit(&image.shape, recipe, &part->expected, fault))
         return false;
-    image.ahead = distance_ahead(part, position);
-    uint32_t words[3];
+    image.prefetch_distance = distance_to_later(part, position);
+    uint32_t words[NUM_WORDS];
     load_words(part, position, words);
-    if (transform(&image, words, recipe, part->element, part->rows + position * part->row_size))
+    if (transform_image(&image, words, recipe, part->element,
+                        part->rows + position * part->row_size))
         *streamed = true;
     return true;
 }
@@ -116,7 +117,7 @@ ptrdiff_t fill_part(const struct part *part, const struct recipe *recipe,
     bool streamed = false;
     ptrdiff_t num_outcomes = 0;
     for (size_t position = 0; position < part->num_records; position++) {
-        look_ahead(part, position + AHEAD);
+        prefetch_record(part, position + RECORDS_AHEAD);
         struct outcome *outcome = &outcomes[num_outcomes];
         if (fill_row(part, recipe, position, &scratch, &streamed, &outcome->fault))
             continue;

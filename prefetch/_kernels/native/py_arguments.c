@@ -1,6 +1,6 @@
 #include "py_arguments.h"
 
-struct element_type element_type(const Py_buffer *view)
+struct element_type py_element_type(const Py_buffer *view)
 {
     const char *format = view->format == NULL ? "B" : view->format;
     struct element_type type = {'?', view->itemsize};
@@ -17,13 +17,20 @@ struct element_type element_type(const Py_buffer *view)
     return type;
 }
 
-bool has_type(const Py_buffer *view, char kind, Py_ssize_t size)
+bool py_has_type(const Py_buffer *view, char kind, Py_ssize_t size)
 {
-    const struct element_type type = element_type(view);
+    const struct element_type type = py_element_type(view);
     return type.kind == kind && type.size == size;
 }
 
-bool take(PyObject *array, Py_buffer *view, int flags, int num_axes, const char *name)
+PyObject *py_set_arity_error(const char *name, Py_ssize_t expected, Py_ssize_t found)
+{
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, and %zd were given", name, expected,
+                 found);
+    return NULL;
+}
+
+bool py_take_buffer(PyObject *array, Py_buffer *view, int flags, int num_axes, const char *name)
 {
     if (PyObject_GetBuffer(array, view, flags | PyBUF_FORMAT) < 0) {
         view->obj = NULL;
@@ -33,38 +40,81 @@ bool take(PyObject *array, Py_buffer *view, int flags, int num_axes, const char 
         return true;
     PyErr_Format(PyExc_ValueError, "%s has %d axes, and %d are expected", name, view->ndim,
                  num_axes);
-    PyBuffer_Release(view);
+    PyBuffer_Release(view); /* sets view->obj to NULL */
     return false;
 }
 
-void give_back(Py_buffer *view)
+void py_release_buffer(Py_buffer *view)
 {
     if (view->obj != NULL)
         PyBuffer_Release(view);
 }
 
-void give_back_recipe(struct held_recipe *held)
+bool py_take_list(PyObject *sequence, int flags, struct held_list *held)
 {
-    give_back(&held->mean_values);
-    give_back(&held->scales);
-    give_back(&held->mean_image);
+    memset(held, 0, sizeof *held);
+    held->list = PySequence_List(sequence);
+    if (held->list == NULL)
+        return false;
+    const Py_ssize_t num = PyList_Size(held->list);
+    held->views = PyMem_Malloc((size_t)num * sizeof *held->views);
+    if (held->views == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    while (held->num < num) {
+        PyObject *item = PyList_GetItem(held->list, held->num);
+        if (item == NULL || PyObject_GetBuffer(item, &held->views[held->num], flags) < 0)
+            return false;
+        held->num++;
+    }
+    return true;
 }
 
-static bool take_flag(PyObject *tuple, Py_ssize_t index, bool *flag)
+void py_release_list(struct held_list *held)
 {
-    PyObject *item = PyTuple_GetItem(tuple, index);
+    for (Py_ssize_t i = 0; i < held->num; i++)
+        PyBuffer_Release(&held->views[i]);
+    PyMem_Free(held->views);
+    Py_XDECREF(held->list);
+}
+
+void py_release_recipe(struct held_recipe *held)
+{
+    py_release_buffer(&held->mean_values);
+    py_release_buffer(&held->scales);
+    py_release_buffer(&held->mean_image);
+}
+
+/* The fields of prefetch._kernels.contract.Recipe, in its order. */
+enum recipe_field {
+    CROP_SIZE,
+    RANDOM_CROP,
+    MIRROR,
+    MODULO,
+    SWAP_CHANNELS,
+    CHANNELS_LAST,
+    MEAN_VALUE,
+    SCALE,
+    MEAN_IMAGE,
+    NUM_RECIPE_FIELDS
+};
+
+static bool take_flag(PyObject *tuple, enum recipe_field field, bool *flag)
+{
+    PyObject *item = PyTuple_GetItem(tuple, field);
     const int truth = item == NULL ? -1 : PyObject_IsTrue(item);
     *flag = truth > 0;
     return truth >= 0;
 }
 
-static bool take_floats(PyObject *tuple, Py_ssize_t index, Py_buffer *view, int num_axes,
+static bool take_floats(PyObject *tuple, enum recipe_field field, Py_buffer *view, int num_axes,
                         const char *name)
 {
-    PyObject *item = PyTuple_GetItem(tuple, index);
-    if (item == NULL || !take(item, view, PyBUF_C_CONTIGUOUS, num_axes, name))
+    PyObject *item = PyTuple_GetItem(tuple, field);
+    if (item == NULL || !py_take_buffer(item, view, PyBUF_C_CONTIGUOUS, num_axes, name))
         return false;
-    if (has_type(view, 'f', 4))
+    if (py_has_type(view, 'f', 4))
         return true;
     PyErr_Format(PyExc_TypeError, "%s must be float32", name);
     return false;
@@ -73,9 +123,10 @@ static bool take_floats(PyObject *tuple, Py_ssize_t index, Py_buffer *view, int 
 static bool take_arrays(PyObject *tuple, struct held_recipe *held)
 {
     struct recipe *recipe = &held->recipe;
-    PyObject *mean_image = PyTuple_GetItem(tuple, 8);
-    if (mean_image == NULL || !take_floats(tuple, 6, &held->mean_values, 1, "mean_value") ||
-        !take_floats(tuple, 7, &held->scales, 1, "scale"))
+    PyObject *mean_image = PyTuple_GetItem(tuple, MEAN_IMAGE);
+    if (mean_image == NULL ||
+        !take_floats(tuple, MEAN_VALUE, &held->mean_values, 1, "mean_value") ||
+        !take_floats(tuple, SCALE, &held->scales, 1, "scale"))
         return false;
     recipe->mean_values = held->mean_values.buf;
     recipe->num_mean_values = held->mean_values.shape[0];
@@ -89,7 +140,7 @@ static bool take_arrays(PyObject *tuple, struct held_recipe *held)
     }
     if (mean_image == Py_None)
         return true;
-    if (!take_floats(tuple, 8, &held->mean_image, 3, "mean_image"))
+    if (!take_floats(tuple, MEAN_IMAGE, &held->mean_image, 3, "mean_image"))
         return false;
     const Py_ssize_t *shape = held->mean_image.shape;
     recipe->mean_shape = (struct shape){shape[0], shape[1], shape[2]};
@@ -97,25 +148,26 @@ static bool take_arrays(PyObject *tuple, struct held_recipe *held)
     return true;
 }
 
-bool take_recipe(PyObject *tuple, enum element element, struct held_recipe *held)
+bool py_take_recipe(PyObject *tuple, enum element element, struct held_recipe *held)
 {
     struct recipe *recipe = &held->recipe;
     memset(held, 0, sizeof *held);
-    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 9) {
-        PyErr_SetString(PyExc_TypeError, "recipe must be a Recipe, a tuple of 9");
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != NUM_RECIPE_FIELDS) {
+        PyErr_Format(PyExc_TypeError, "recipe must be a Recipe, a tuple of %d", NUM_RECIPE_FIELDS);
         return false;
     }
-    recipe->crop_size = PyLong_AsLongLong(PyTuple_GetItem(tuple, 0));
+    recipe->crop_size = PyLong_AsLongLong(PyTuple_GetItem(tuple, CROP_SIZE));
     if (PyErr_Occurred())
         return false;
     if (recipe->crop_size < 0 || recipe->crop_size > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "crop_size must be from 0 to 2147483647");
         return false;
     }
-    if (!take_flag(tuple, 1, &recipe->random_crop) || !take_flag(tuple, 2, &recipe->mirror) ||
-        !take_flag(tuple, 3, &recipe->modulo) || !take_flag(tuple, 4, &recipe->swap_channels) ||
-        !take_flag(tuple, 5, &recipe->channels_last) || !take_arrays(tuple, held)) {
-        give_back_recipe(held);
+    if (!take_flag(tuple, RANDOM_CROP, &recipe->random_crop) ||
+        !take_flag(tuple, MIRROR, &recipe->mirror) || !take_flag(tuple, MODULO, &recipe->modulo) ||
+        !take_flag(tuple, SWAP_CHANNELS, &recipe->swap_channels) ||
+        !take_flag(tuple, CHANNELS_LAST, &recipe->channels_last) || !take_arrays(tuple, held)) {
+        py_release_recipe(held);
         return false;
     }
     const bool computes = recipe->num_mean_values > 0 || recipe->mean_image != NULL;
@@ -127,19 +179,19 @@ bool take_recipe(PyObject *tuple, enum element element, struct held_recipe *held
     if (contradiction == NULL)
         return true;
     PyErr_SetString(PyExc_ValueError, contradiction);
-    give_back_recipe(held);
+    py_release_recipe(held);
     return false;
 }
 
-bool describe_rows(const Py_buffer *view, enum element *element)
+bool py_find_element(const Py_buffer *view, enum element *element)
 {
-    if (has_type(view, 'f', 4))
+    if (py_has_type(view, 'f', 4))
         *element = FLOAT32;
-    else if (has_type(view, 'f', 2))
+    else if (py_has_type(view, 'f', 2))
         *element = FLOAT16;
-    else if (has_type(view, 'u', 2))
+    else if (py_has_type(view, 'u', 2))
         *element = BFLOAT16; /* by its bits: buffers have no name for it */
-    else if (has_type(view, 'u', 1))
+    else if (py_has_type(view, 'u', 1))
         *element = UINT8;
     else {
         PyErr_SetString(PyExc_TypeError,
@@ -149,8 +201,7 @@ bool describe_rows(const Py_buffer *view, enum element *element)
     return true;
 }
 
-bool find_row_shape(const Py_ssize_t *sample, const struct recipe *recipe,
-                           struct shape *shape)
+bool py_find_row_shape(const Py_ssize_t *sample, const struct recipe *recipe, struct shape *shape)
 {
     if (recipe->channels_last)
         *shape = (struct shape){sample[2], sample[0], sample[1]};
@@ -163,9 +214,9 @@ bool find_row_shape(const Py_ssize_t *sample, const struct recipe *recipe,
     return false;
 }
 
-bool check_words(const Py_buffer *view, int axis)
+bool py_check_words(const Py_buffer *view, int axis)
 {
-    if (has_type(view, 'u', 4) && view->shape[axis] == 3)
+    if (py_has_type(view, 'u', 4) && view->shape[axis] == NUM_WORDS)
         return true;
     PyErr_SetString(PyExc_TypeError, "words must be uint32, three a record");
     return false;

@@ -1,5 +1,5 @@
-/* The functions for Python that fill rows. What they do is in prefetch/_kernels/reference.py; here buffers are
- * held while the GIL is given away. */
+/* The functions for Python that fill rows. What they do is in prefetch/_kernels/reference.py; here
+ * buffers are held while the GIL is released. */
 #include "py_fill.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 static bool describe_labels(const Py_buffer *view, struct part *part)
 {
-    const struct element_type type = element_type(view);
+    const struct element_type type = py_element_type(view);
     part->labels = view->buf;
     part->label_step = view->strides[0];
     part->label_size = (size_t)type.size;
@@ -22,7 +22,7 @@ static bool describe_labels(const Py_buffer *view, struct part *part)
 
 static PyObject *numbers_as_tuple(const struct fault *fault)
 {
-    PyObject *numbers = PyTuple_New(fault->num_numbers);
+    PyObject *numbers = PyTuple_New(fault->num_numbers); /* what Fault.numbers holds */
     for (int i = 0; numbers != NULL && i < fault->num_numbers; i++) {
         PyObject *number = PyLong_FromLongLong(fault->numbers[i]);
         if (number == NULL || PyTuple_SetItem(numbers, i, number) < 0)
@@ -36,6 +36,7 @@ static PyObject *outcomes_as_list(const struct outcome *outcomes, Py_ssize_t num
     PyObject *list = PyList_New(num);
     for (Py_ssize_t i = 0; list != NULL && i < num; i++) {
         const struct fault *fault = &outcomes[i].fault;
+        /* Outcome: (position, reason, numbers). */
         PyObject *item = Py_BuildValue("(nlN)", (Py_ssize_t)outcomes[i].position,
                                        (long)fault->reason, numbers_as_tuple(fault));
         if (item == NULL || PyList_SetItem(list, i, item) < 0)
@@ -48,55 +49,28 @@ static PyObject *outcomes_as_list(const struct outcome *outcomes, Py_ssize_t num
 struct held_part {
     struct part part;
     Py_buffer words, data, labels;
-    Py_buffer *values; /* num_values of them are held */
-    Py_ssize_t num_values;
-    struct record *records;
     struct outcome *outcomes;
 };
 
-static void give_back_part(struct held_part *held)
+static void release_part(struct held_part *held)
 {
-    for (Py_ssize_t i = 0; i < held->num_values; i++)
-        PyBuffer_Release(&held->values[i]);
-    PyMem_Free(held->values);
-    PyMem_Free(held->records);
     PyMem_Free(held->outcomes);
-    give_back(&held->words);
-    give_back(&held->data);
-    give_back(&held->labels);
+    py_release_buffer(&held->words);
+    py_release_buffer(&held->data);
+    py_release_buffer(&held->labels);
 }
 
-static bool take_values(PyObject *list, Py_ssize_t num, struct held_part *held)
-{
-    held->values = PyMem_Malloc((size_t)num * sizeof *held->values);
-    held->records = PyMem_Malloc((size_t)num * sizeof *held->records);
-    if (held->values == NULL || held->records == NULL) {
-        PyErr_NoMemory();
-        return false;
-    }
-    for (Py_ssize_t i = 0; i < num; i++) {
-        Py_buffer *view = &held->values[i];
-        PyObject *value = PyList_GetItem(list, i);
-        if (value == NULL || PyObject_GetBuffer(value, view, PyBUF_SIMPLE) < 0)
-            return false;
-        held->num_values++;
-        held->records[i] = (struct record){view->buf, (size_t)view->len};
-    }
-    held->part.records = held->records;
-    held->part.num_records = (size_t)num;
-    return true;
-}
-
-/* Take all of a part but its records. */
+/* Take all of a part but its records; also where that fails, release_part() must follow. */
 static bool take_part(Py_ssize_t num, PyObject *words, PyObject *data, PyObject *labels,
                       struct held_part *held)
 {
     struct part *part = &held->part;
-    if (!take(data, &held->data, PyBUF_CONTIG, 4, "data") ||
-        !describe_rows(&held->data, &part->element) ||
-        !take(words, &held->words, PyBUF_STRIDED_RO, 2, "words") || !check_words(&held->words, 1))
+    if (!py_take_buffer(data, &held->data, PyBUF_CONTIG, 4, "data") ||
+        !py_find_element(&held->data, &part->element) ||
+        !py_take_buffer(words, &held->words, PyBUF_STRIDED_RO, 2, "words") ||
+        !py_check_words(&held->words, 1))
         return false;
-    if (labels != Py_None && (!take(labels, &held->labels, PyBUF_STRIDED, 1, "labels") ||
+    if (labels != Py_None && (!py_take_buffer(labels, &held->labels, PyBUF_STRIDED, 1, "labels") ||
                               !describe_labels(&held->labels, part)))
         return false;
     const Py_ssize_t *shape = held->data.shape;
@@ -120,42 +94,50 @@ static PyObject *fill_held_part(struct held_part *held, PyObject *recipe)
 {
     struct held_recipe held_recipe;
     ptrdiff_t num_outcomes = 0;
-    if (!take_recipe(recipe, held->part.element, &held_recipe))
+    if (!py_take_recipe(recipe, held->part.element, &held_recipe))
         return NULL;
     const bool fits =
-        find_row_shape(held->data.shape + 1, &held_recipe.recipe, &held->part.expected);
+        py_find_row_shape(held->data.shape + 1, &held_recipe.recipe, &held->part.expected);
     if (fits) {
         Py_BEGIN_ALLOW_THREADS
         num_outcomes = fill_part(&held->part, &held_recipe.recipe, held->outcomes);
         Py_END_ALLOW_THREADS
     }
-    give_back_recipe(&held_recipe);
+    py_release_recipe(&held_recipe);
     if (num_outcomes < 0)
         return PyErr_NoMemory();
     return fits ? outcomes_as_list(held->outcomes, num_outcomes) : NULL;
 }
 
-PyObject *fill(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+/* Fill a part from records that Python holds. */
+static PyObject *fill_values(struct held_part *held, const struct held_list *values,
+                             PyObject *recipe)
 {
-    (void)module;
-    if (num_arguments != 5) {
-        PyErr_Format(PyExc_TypeError, "fill() takes 5 arguments, and %zd were given",
-                     num_arguments);
-        return NULL;
-    }
-    /* A list of our own: nobody can change it while the GIL is given away. */
-    PyObject *list = PySequence_List(arguments[0]);
-    if (list == NULL)
-        return NULL;
+    struct record *records = PyMem_Malloc((size_t)values->num * sizeof *records);
+    if (records == NULL)
+        return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < values->num; i++)
+        records[i] = (struct record){values->views[i].buf, (size_t)values->views[i].len};
+    held->part.records = records;
+    held->part.num_records = (size_t)values->num;
+    PyObject *outcomes = fill_held_part(held, recipe);
+    PyMem_Free(records);
+    return outcomes;
+}
+
+PY_FUNCTION(py_fill)
+{
+    enum { VALUES, WORDS, DATA, LABELS, RECIPE, NUM };
+    PY_CHECK_ARITY("fill", NUM);
+    struct held_list values;
     struct held_part held;
     memset(&held, 0, sizeof held);
     PyObject *outcomes = NULL;
-    const Py_ssize_t num = PyList_Size(list);
-    if (num >= 0 && take_part(num, arguments[1], arguments[2], arguments[3], &held) &&
-        take_values(list, num, &held))
-        outcomes = fill_held_part(&held, arguments[4]);
-    give_back_part(&held);
-    Py_DECREF(list);
+    if (py_take_list(arguments[VALUES], PyBUF_SIMPLE, &values) &&
+        take_part(values.num, arguments[WORDS], arguments[DATA], arguments[LABELS], &held))
+        outcomes = fill_values(&held, &values, arguments[RECIPE]);
+    release_part(&held);
+    py_release_list(&values);
     return outcomes;
 }
 
@@ -168,14 +150,14 @@ struct indexed_part {
     ptrdiff_t num_outcomes; /* -1: out of memory */
 };
 
-static void give_back_indexed(struct indexed_part *part)
+static void release_indexed(struct indexed_part *part)
 {
-    give_back_recipe(&part->recipe);
-    give_back_part(&part->held);
-    give_back_numbers(&part->numbers);
+    py_release_recipe(&part->recipe);
+    release_part(&part->held);
+    py_release_numbers(&part->numbers);
 }
 
-/* Take (records, spans, words, data, labels); also where that fails, give_back_indexed() has to
+/* Take (records, spans, words, data, labels); also where that fails, release_indexed() has to
  * follow. */
 static bool take_indexed(PyObject *tuple, PyObject *recipe, struct indexed_part *part)
 {
@@ -185,11 +167,11 @@ static bool take_indexed(PyObject *tuple, PyObject *recipe, struct indexed_part 
         return false;
     }
     if (!PyArg_ParseTuple(tuple, "OOOOO", &records, &spans, &words, &data, &labels) ||
-        !take_numbers(records, spans, &part->numbers) ||
+        !py_take_numbers(records, spans, &part->numbers) ||
         !take_part(part->numbers.num, words, data, labels, &part->held) ||
-        !take_recipe(recipe, part->held.part.element, &part->recipe) ||
-        !find_row_shape(part->held.data.shape + 1, &part->recipe.recipe,
-                        &part->held.part.expected))
+        !py_take_recipe(recipe, part->held.part.element, &part->recipe) ||
+        !py_find_row_shape(part->held.data.shape + 1, &part->recipe.recipe,
+                           &part->held.part.expected))
         return false;
     part->held.part.records = part->numbers.records;
     part->held.part.num_records = (size_t)part->numbers.num;
@@ -199,27 +181,29 @@ static bool take_indexed(PyObject *tuple, PyObject *recipe, struct indexed_part 
 /* Without the GIL. */
 static void fill_indexed(const struct held_index *index, struct indexed_part *part)
 {
-    part->num_found = find_held_records(index, &part->numbers);
+    part->num_found = py_find_records(index, &part->numbers);
     if (part->num_found == part->numbers.num)
         part->num_outcomes =
             fill_part(&part->held.part, &part->recipe.recipe, part->held.outcomes);
 }
 
-static PyObject *result_of(const struct held_index *index, const struct indexed_part *part)
+/* What fill_records() returns for a part: (position of the first record that cannot be found, or
+ * -1; list of Outcomes; the keys one directly after the other, as bytes). */
+static PyObject *build_result(const struct held_index *index, const struct indexed_part *part)
 {
     if (part->num_found < part->numbers.num)
         return Py_BuildValue("(n[]y)", part->num_found, "");
     if (part->num_outcomes < 0)
         return PyErr_NoMemory();
     PyObject *outcomes = outcomes_as_list(part->held.outcomes, part->num_outcomes);
-    PyObject *keys = outcomes == NULL ? NULL : gather_keys(index, &part->numbers);
+    PyObject *keys = outcomes == NULL ? NULL : py_gather_keys(index, &part->numbers);
     if (keys != NULL)
         return Py_BuildValue("(nNN)", (Py_ssize_t)-1, outcomes, keys);
     Py_XDECREF(outcomes);
     return NULL;
 }
 
-/* Fill the parts that were taken, and return a list of what became of each. */
+/* Fill the parts that were taken; return a list of their results. */
 static PyObject *fill_taken(const struct held_index *index, struct indexed_part *parts,
                             Py_ssize_t num)
 {
@@ -229,22 +213,19 @@ static PyObject *fill_taken(const struct held_index *index, struct indexed_part 
     Py_END_ALLOW_THREADS
     PyObject *results = PyList_New(num);
     for (Py_ssize_t i = 0; results != NULL && i < num; i++) {
-        PyObject *result = result_of(index, &parts[i]);
+        PyObject *result = build_result(index, &parts[i]);
         if (result == NULL || PyList_SetItem(results, i, result) < 0)
             Py_CLEAR(results);
     }
     return results;
 }
 
-PyObject *fill_records(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+PY_FUNCTION(py_fill_records)
 {
-    (void)module;
-    if (num_arguments != 6) {
-        PyErr_Format(PyExc_TypeError, "fill_records() takes 6 arguments, and %zd were given",
-                     num_arguments);
-        return NULL;
-    }
-    PyObject *tuples = PySequence_Tuple(arguments[5]); /* our own: nobody can change it */
+    enum { RECIPE = NUM_INDEX_ARGUMENTS, PARTS, NUM };
+    PY_CHECK_ARITY("fill_records", NUM);
+    /* our own: nobody can change it while the GIL is released */
+    PyObject *tuples = PySequence_Tuple(arguments[PARTS]);
     if (tuples == NULL)
         return NULL;
     const Py_ssize_t num = PyTuple_Size(tuples);
@@ -254,55 +235,51 @@ PyObject *fill_records(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     PyObject *results = NULL;
     if (parts == NULL)
         PyErr_NoMemory();
-    else if (take_index(arguments, &index)) {
+    else if (py_take_index(arguments, &index)) {
         Py_ssize_t num_taken = 0;
-        while (num_taken < num &&
-               take_indexed(PyTuple_GetItem(tuples, num_taken), arguments[4], &parts[num_taken]))
+        while (num_taken < num && take_indexed(PyTuple_GetItem(tuples, num_taken),
+                                               arguments[RECIPE], &parts[num_taken]))
             num_taken++;
         if (num_taken == num)
             results = fill_taken(&index, parts, num);
     }
     for (Py_ssize_t i = 0; parts != NULL && i < num; i++)
-        give_back_indexed(&parts[i]);
-    give_back_index(&index);
+        release_indexed(&parts[i]);
+    py_release_index(&index);
     PyMem_Free(parts);
     Py_DECREF(tuples);
     return results;
 }
 
-PyObject *raw_shape(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+PY_FUNCTION(py_raw_shape)
 {
-    (void)module;
-    if (num_arguments != 6) {
-        PyErr_Format(PyExc_TypeError, "raw_shape() takes 6 arguments, and %zd were given",
-                     num_arguments);
-        return NULL;
-    }
+    enum { RECORD = NUM_INDEX_ARGUMENTS, IS_UINT8, NUM };
+    PY_CHECK_ARITY("raw_shape", NUM);
     struct record record;
     struct held_index index;
     memset(&index, 0, sizeof index);
     PyObject *result = NULL;
-    const int64_t number = PyLong_AsLongLong(arguments[4]);
-    const int is_uint8 = PyObject_IsTrue(arguments[5]);
-    if (!PyErr_Occurred() && take_index(arguments, &index)) {
+    const int64_t number = PyLong_AsLongLong(arguments[RECORD]);
+    const int is_uint8 = PyObject_IsTrue(arguments[IS_UINT8]);
+    if (!PyErr_Occurred() && py_take_index(arguments, &index)) {
         struct float_scratch scratch = {NULL, 0};
         struct datum datum;
         struct image image;
         struct fault fault;
         bool is_raw;
-        Py_BEGIN_ALLOW_THREADS
-        is_raw = find_held_record(&index, number, &record) &&
-                 parse_datum(record.bytes, record.size, &scratch, &datum, &fault) &&
-                 !datum.encoded &&
-                 find_pixels(&datum, is_uint8 ? UINT8 : FLOAT32, &image, &fault);
+        Py_BEGIN_ALLOW_THREADS is_raw =
+            py_find_record(&index, number, &record) &&
+            parse_datum(record.bytes, record.size, &scratch, &datum, &fault) && !datum.encoded &&
+            find_pixels(&datum, is_uint8 ? UINT8 : FLOAT32, &image, &fault);
         free(scratch.bytes);
         Py_END_ALLOW_THREADS
-        result = is_raw ? Py_BuildValue("(LLL)", (long long)image.shape.channels,
-                                        (long long)image.shape.height,
-                                        (long long)image.shape.width)
-                        : Py_NewRef(Py_None);
+            /* (channels, height, width), or None. */
+            result =
+                is_raw ? Py_BuildValue("(LLL)", (long long)image.shape.channels,
+                                       (long long)image.shape.height, (long long)image.shape.width)
+                       : Py_NewRef(Py_None);
     }
-    give_back_index(&index);
+    py_release_index(&index);
     return result;
 }
 
@@ -315,16 +292,17 @@ struct held_image {
 static bool take_image(PyObject *pixels, PyObject *words, PyObject *row, struct held_image *held)
 {
     struct image *image = &held->image;
-    if (!take(pixels, &held->pixels, PyBUF_C_CONTIGUOUS, 3, "image") ||
-        !take(words, &held->words, PyBUF_STRIDED_RO, 1, "words") ||
-        !check_words(&held->words, 0) || !take(row, &held->row, PyBUF_CONTIG, 3, "row"))
+    if (!py_take_buffer(pixels, &held->pixels, PyBUF_C_CONTIGUOUS, 3, "image") ||
+        !py_take_buffer(words, &held->words, PyBUF_STRIDED_RO, 1, "words") ||
+        !py_check_words(&held->words, 0) ||
+        !py_take_buffer(row, &held->row, PyBUF_CONTIG, 3, "row"))
         return false;
-    if (!has_type(&held->pixels, 'u', 1)) {
+    if (!py_has_type(&held->pixels, 'u', 1)) {
         PyErr_SetString(PyExc_TypeError, "image must be uint8");
         return false;
     }
     const Py_ssize_t *shape = held->pixels.shape;
-    image->at = held->pixels.buf;
+    image->pixels = held->pixels.buf;
     image->shape = (struct shape){shape[2], shape[0], shape[1]};
     image->channel_step = 1;
     image->pixel_step = (size_t)shape[2];
@@ -338,41 +316,39 @@ static PyObject *fill_held_image(struct held_image *held, PyObject *recipe)
     struct shape expected;
     struct fault fault;
     enum element element;
-    uint32_t words[3];
-    if (!describe_rows(&held->row, &element) || !take_recipe(recipe, element, &held_recipe))
+    uint32_t words[NUM_WORDS];
+    if (!py_find_element(&held->row, &element) || !py_take_recipe(recipe, element, &held_recipe))
         return NULL;
-    for (Py_ssize_t i = 0; i < 3; i++)
+    for (Py_ssize_t i = 0; i < NUM_WORDS; i++)
         memcpy(&words[i], (uint8_t *)held->words.buf + i * held->words.strides[0], 4);
     PyObject *outcome = NULL;
-    if (find_row_shape(held->row.shape, &held_recipe.recipe, &expected)) {
+    if (py_find_row_shape(held->row.shape, &held_recipe.recipe, &expected)) {
         bool fits;
         Py_BEGIN_ALLOW_THREADS
         fits = check_fit(&held->image.shape, &held_recipe.recipe, &expected, &fault);
-        if (fits && transform(&held->image, words, &held_recipe.recipe, element, held->row.buf))
+        if (fits &&
+            transform_image(&held->image, words, &held_recipe.recipe, element, held->row.buf))
             finish_streaming();
         Py_END_ALLOW_THREADS
-        outcome = fits ? Py_NewRef(Py_None)
-                       : Py_BuildValue("(iN)", (int)fault.reason, numbers_as_tuple(&fault));
+            /* None, or (reason, numbers). */
+            outcome = fits ? Py_NewRef(Py_None)
+                           : Py_BuildValue("(iN)", (int)fault.reason, numbers_as_tuple(&fault));
     }
-    give_back_recipe(&held_recipe);
+    py_release_recipe(&held_recipe);
     return outcome;
 }
 
-PyObject *fill_image(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+PY_FUNCTION(py_fill_image)
 {
-    (void)module;
-    if (num_arguments != 4) {
-        PyErr_Format(PyExc_TypeError, "fill_image() takes 4 arguments, and %zd were given",
-                     num_arguments);
-        return NULL;
-    }
+    enum { IMAGE, WORDS, ROW, RECIPE, NUM };
+    PY_CHECK_ARITY("fill_image", NUM);
     struct held_image held;
     memset(&held, 0, sizeof held);
     PyObject *outcome = NULL;
-    if (take_image(arguments[0], arguments[1], arguments[2], &held))
-        outcome = fill_held_image(&held, arguments[3]);
-    give_back(&held.pixels);
-    give_back(&held.words);
-    give_back(&held.row);
+    if (take_image(arguments[IMAGE], arguments[WORDS], arguments[ROW], &held))
+        outcome = fill_held_image(&held, arguments[RECIPE]);
+    py_release_buffer(&held.pixels);
+    py_release_buffer(&held.words);
+    py_release_buffer(&held.row);
     return outcome;
 }

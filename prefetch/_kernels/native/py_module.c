@@ -1,69 +1,68 @@
-/* prefetch._kernels: the kernels for Python. The signatures are in prefetch/_kernels.pyi. */
+/* prefetch._kernels._c: the kernels for Python. The signatures are in prefetch/_kernels/_c.pyi. */
+#include "philox.h"
 #include "py_arguments.h"
 #include "py_fill.h"
-#include "philox.h"
 #include "py_spans.h"
 #include "py_sums.h"
 
-static PyObject *philox_words(PyObject *module, PyObject *const *arguments,
-                              Py_ssize_t num_arguments)
+static PY_FUNCTION(py_philox_words)
 {
-    (void)module;
-    if (num_arguments != 4) {
-        PyErr_Format(PyExc_TypeError, "philox_words() takes 4 arguments, and %zd were given",
-                     num_arguments);
-        return NULL;
-    }
-    const unsigned long key0 = PyLong_AsUnsignedLong(arguments[0]);
-    const unsigned long key1 = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(arguments[1]);
+    enum { KEY0, KEY1, RECORDS, WORDS, NUM };
+    PY_CHECK_ARITY("philox_words", NUM);
+    const unsigned long key0 = PyLong_AsUnsignedLong(arguments[KEY0]);
+    const unsigned long key1 = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(arguments[KEY1]);
     Py_buffer records = {0}, words = {0};
     PyObject *result = NULL;
-    if (!PyErr_Occurred() && take(arguments[2], &records, PyBUF_C_CONTIGUOUS, 1, "records") &&
-        take(arguments[3], &words, PyBUF_CONTIG, 2, "words")) {
-        if (!has_type(&records, 'i', 8))
+    if (!PyErr_Occurred() &&
+        py_take_buffer(arguments[RECORDS], &records, PyBUF_C_CONTIGUOUS, 1, "records") &&
+        py_take_buffer(arguments[WORDS], &words, PyBUF_CONTIG, 2, "words")) {
+        if (!py_has_type(&records, 'i', 8))
             PyErr_SetString(PyExc_TypeError, "records must be int64");
-        else if (check_words(&words, 1) && words.shape[0] == records.shape[0]) {
+        else if (py_check_words(&words, 1) && words.shape[0] == records.shape[0]) {
             draw_words((uint32_t)key0, (uint32_t)key1, records.buf, (size_t)records.shape[0],
                        words.buf);
             result = Py_NewRef(Py_None);
         } else if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "records and words differ in length");
     }
-    give_back(&records);
-    give_back(&words);
+    py_release_buffer(&records);
+    py_release_buffer(&words);
     return result;
 }
 
+#define PY_METHOD(name, doc) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, doc}
+
 static PyMethodDef functions[] = {
-    {"fill", (PyCFunction)(void (*)(void))fill, METH_FASTCALL,
-     "fill(values, words, data, labels, recipe, /)\n--\n\n"
-     "Fill part of a batch from its records, as prefetch._kernels.reference.fill does."},
-    {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL,
-     "locate(memory, page_bytes, pages, slots, spans, /)\n--\n\n"
-     "Find keys and values of records in the mapping of an LMDB file."},
-    {"fill_records", (PyCFunction)(void (*)(void))fill_records, METH_FASTCALL,
-     "fill_records(memory, page_bytes, leaves, firsts, recipe, parts, /)\n--\n\n"
-     "Find records through the packed index and fill parts of batches from them, each given as "
-     "(records, spans, words, data, labels). Stores where the records are in spans; returns for "
-     "each the position of the first record that cannot be found, or -1, the outcomes, and the "
-     "keys, one directly after the other."},
-    {"raw_shape", (PyCFunction)(void (*)(void))raw_shape, METH_FASTCALL,
-     "raw_shape(memory, page_bytes, leaves, firsts, record, is_uint8, /)\n--\n\n"
-     "Find a record through the packed index and return its channels, height and width, if it is a "
-     "raw one with nothing wrong for a batch of uint8 or of floats; None for any other."},
-    {"philox_words", (PyCFunction)(void (*)(void))philox_words, METH_FASTCALL,
-     "philox_words(key0, key1, records, words, /)\n--\n\n"
-     "Draw the three random words of each record under a key of two words, as "
-     "prefetch._augment.CounterAugmentation does."},
-    {"fill_image", (PyCFunction)(void (*)(void))fill_image, METH_FASTCALL,
-     "fill_image(image, words, row, recipe, /)\n--\n\n"
-     "Fill one row from a decoded image, as prefetch._kernels.reference.fill_image does."},
-    {"find_bytes", (PyCFunction)(void (*)(void))find_bytes, METH_FASTCALL,
-     "find_bytes(values, shape, /)\n--\n\n"
-     "Find the pixels of raw records of a shape, as prefetch._kernels.sums.find_bytes does."},
-    {"add_up", (PyCFunction)(void (*)(void))add_up, METH_FASTCALL,
-     "add_up(images, first, sums, /)\n--\n\n"
-     "Add images to sums, as prefetch._kernels.sums.add_up does."},
+    PY_METHOD(fill,
+              "fill(values, words, data, labels, recipe, /)\n--\n\n"
+              "Fill part of a batch from its records, as prefetch._kernels.reference.fill does."),
+    PY_METHOD(locate, "locate(memory, page_bytes, pages, slots, spans, /)\n--\n\n"
+                      "Find keys and values of records in the mapping of an LMDB file."),
+    PY_METHOD(
+        fill_records,
+        "fill_records(memory, page_bytes, leaves, firsts, recipe, parts, /)\n--\n\n"
+        "Find records through the packed index and fill parts of batches from them, each given as "
+        "(records, spans, words, data, labels). Stores where the records are in spans; returns for "
+        "each the position of the first record that cannot be found, or -1, the outcomes, and the "
+        "keys, one directly after the other."),
+    PY_METHOD(raw_shape,
+              "raw_shape(memory, page_bytes, leaves, firsts, record, is_uint8, /)\n--\n\n"
+              "Find a record through the packed index and return its channels, height and width, "
+              "if it is a raw one with nothing wrong for a batch of uint8 or of floats; None for "
+              "any other."),
+    PY_METHOD(philox_words,
+              "philox_words(key0, key1, records, words, /)\n--\n\n"
+              "Draw the three random words of each record under a key of two words, as "
+              "prefetch._plan.draws.CounterDraws does."),
+    PY_METHOD(fill_image,
+              "fill_image(image, words, row, recipe, /)\n--\n\n"
+              "Fill one row from a decoded image, as prefetch._kernels.reference.fill_image does."),
+    PY_METHOD(
+        find_bytes,
+        "find_bytes(values, shape, /)\n--\n\n"
+        "Find the pixels of raw records of a shape, as prefetch._kernels.sums.find_bytes does."),
+    PY_METHOD(add_up, "add_up(images, first, sums, /)\n--\n\n"
+                      "Add images to sums, as prefetch._kernels.sums.add_up does."),
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};

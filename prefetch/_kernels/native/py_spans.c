@@ -1,25 +1,16 @@
-/* The functions for Python that find spans and gather them; see prefetch/_kernels.pyi. */
+/* The functions for Python that find spans and gather them; see prefetch/_kernels/_c.pyi. */
 #include "py_spans.h"
 
 /* Take a one-dimensional int64 array of some length; -1 for any. */
 static bool take_int64(PyObject *array, Py_buffer *view, int flags, Py_ssize_t length,
                        const char *name)
 {
-    if (!take(array, view, flags, 1, name))
+    if (!py_take_buffer(array, view, flags, 1, name))
         return false;
-    if (has_type(view, 'i', 8) && (length < 0 || view->shape[0] == length))
+    if (py_has_type(view, 'i', 8) && (length < 0 || view->shape[0] == length))
         return true;
     PyErr_Format(PyExc_TypeError, "%s must be int64, as long as the others", name);
-    give_back(view);
-    return false;
-}
-
-static bool right_count(const char *name, Py_ssize_t expected, Py_ssize_t found)
-{
-    if (expected == found)
-        return true;
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, and %zd were given", name, expected,
-                 found);
+    py_release_buffer(view);
     return false;
 }
 
@@ -30,13 +21,13 @@ static int64_t load_int64(const uint8_t *from, Py_ssize_t i)
     return value;
 }
 
-static int64_t item(const Py_buffer *view, Py_ssize_t i)
+static int64_t load_item(const Py_buffer *view, Py_ssize_t i)
 {
     return load_int64(view->buf, i);
 }
 
 /* Return how many bytes a page has, or -1 with an exception. */
-static Py_ssize_t page_size(PyObject *page_bytes)
+static Py_ssize_t check_page_bytes(PyObject *page_bytes)
 {
     const Py_ssize_t size = PyLong_AsSsize_t(page_bytes);
     if (size >= 256 && size <= 65536)
@@ -46,37 +37,36 @@ static Py_ssize_t page_size(PyObject *page_bytes)
     return -1;
 }
 
-static bool take_rows(PyObject *array, Py_buffer *spans, Py_ssize_t num)
+static bool take_spans(PyObject *array, Py_buffer *spans, Py_ssize_t num)
 {
-    if (!take(array, spans, PyBUF_CONTIG, 2, "spans"))
+    if (!py_take_buffer(array, spans, PyBUF_CONTIG, 2, "spans"))
         return false;
-    if (has_type(spans, 'i', 8) && spans->shape[0] == 4 && spans->shape[1] == num)
+    if (py_has_type(spans, 'i', 8) && spans->shape[0] == 4 && spans->shape[1] == num)
         return true;
     PyErr_SetString(PyExc_TypeError, "spans must be int64 (4, n)");
     return false;
 }
 
-PyObject *locate(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+PY_FUNCTION(py_locate)
 {
-    (void)module;
-    if (!right_count("locate", 5, num_arguments))
-        return NULL;
-    const Py_ssize_t page_bytes = page_size(arguments[1]);
+    enum { MEMORY, PAGE_BYTES, PAGES, SLOTS, SPANS, NUM };
+    PY_CHECK_ARITY("locate", NUM);
+    const Py_ssize_t page_bytes = check_page_bytes(arguments[PAGE_BYTES]);
     if (page_bytes < 0)
         return NULL;
     Py_buffer memory = {0}, pages = {0}, slots = {0}, spans = {0};
     PyObject *result = NULL;
-    if (PyObject_GetBuffer(arguments[0], &memory, PyBUF_SIMPLE) == 0 &&
-        take_int64(arguments[2], &pages, PyBUF_C_CONTIGUOUS, -1, "pages") &&
-        take_int64(arguments[3], &slots, PyBUF_C_CONTIGUOUS, pages.shape[0], "slots") &&
-        take_rows(arguments[4], &spans, pages.shape[0])) {
+    if (PyObject_GetBuffer(arguments[MEMORY], &memory, PyBUF_SIMPLE) == 0 &&
+        take_int64(arguments[PAGES], &pages, PyBUF_C_CONTIGUOUS, -1, "pages") &&
+        take_int64(arguments[SLOTS], &slots, PyBUF_C_CONTIGUOUS, pages.shape[0], "slots") &&
+        take_spans(arguments[SPANS], &spans, pages.shape[0])) {
         const Py_ssize_t num = pages.shape[0];
         const struct mapping mapping = {memory.buf, (size_t)memory.len, (size_t)page_bytes};
         Py_ssize_t bad = -1;
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t i = 0; i < num && bad < 0; i++) {
             struct span key, value;
-            if (find_record(&mapping, item(&pages, i), item(&slots, i), &key, &value))
+            if (find_record(&mapping, load_item(&pages, i), load_item(&slots, i), &key, &value))
                 store_spans((uint8_t *)spans.buf, (size_t)num, (size_t)i, &key, &value);
             else
                 bad = i;
@@ -84,16 +74,16 @@ PyObject *locate(PyObject *module, PyObject *const *arguments, Py_ssize_t num_ar
         Py_END_ALLOW_THREADS
         result = PyLong_FromSsize_t(bad);
     }
-    give_back(&memory);
-    give_back(&pages);
-    give_back(&slots);
-    give_back(&spans);
+    py_release_buffer(&memory);
+    py_release_buffer(&pages);
+    py_release_buffer(&slots);
+    py_release_buffer(&spans);
     return result;
 }
 
 /* Copy spans of a mapping together; begins and sizes are int64. */
-static PyObject *joined(const struct mapping *mapping, const uint8_t *begins, const uint8_t *sizes,
-                        Py_ssize_t num)
+static PyObject *join_spans(const struct mapping *mapping, const uint8_t *begins,
+                            const uint8_t *sizes, Py_ssize_t num)
 {
     Py_ssize_t total = 0;
     for (Py_ssize_t i = 0; i < num; i++) {
@@ -110,7 +100,7 @@ static PyObject *joined(const struct mapping *mapping, const uint8_t *begins, co
     char *to = PyBytes_AsString(bytes);
     for (Py_ssize_t i = 0; i < num; i++) {
         const size_t size = (size_t)load_int64(sizes, i);
-        memcpy(to, mapping->at + load_int64(begins, i), size);
+        memcpy(to, mapping->bytes + load_int64(begins, i), size);
         to += size;
     }
     return bytes;
@@ -119,20 +109,21 @@ static PyObject *joined(const struct mapping *mapping, const uint8_t *begins, co
 /* Take one half of the packed index: unsigned integers of whatever size holds them. */
 static bool take_unsigned(PyObject *array, Py_buffer *view, const char *name)
 {
-    if (!take(array, view, PyBUF_C_CONTIGUOUS, 1, name))
+    if (!py_take_buffer(array, view, PyBUF_C_CONTIGUOUS, 1, name))
         return false;
-    if (element_type(view).kind == 'u')
+    if (py_element_type(view).kind == 'u')
         return true;
     PyErr_Format(PyExc_TypeError, "%s must be of unsigned integers", name);
     return false;
 }
 
-bool take_index(PyObject *const *arguments, struct held_index *held)
+bool py_take_index(PyObject *const *arguments, struct held_index *held)
 {
-    const Py_ssize_t page_bytes = page_size(arguments[1]);
-    if (page_bytes < 0 || PyObject_GetBuffer(arguments[0], &held->memory, PyBUF_SIMPLE) < 0 ||
-        !take_unsigned(arguments[2], &held->leaves, "leaves") ||
-        !take_unsigned(arguments[3], &held->firsts, "firsts"))
+    const Py_ssize_t page_bytes = check_page_bytes(arguments[INDEX_PAGE_BYTES]);
+    if (page_bytes < 0 ||
+        PyObject_GetBuffer(arguments[INDEX_MEMORY], &held->memory, PyBUF_SIMPLE) < 0 ||
+        !take_unsigned(arguments[INDEX_LEAVES], &held->leaves, "leaves") ||
+        !take_unsigned(arguments[INDEX_FIRSTS], &held->firsts, "firsts"))
         return false;
     held->mapping =
         (struct mapping){held->memory.buf, (size_t)held->memory.len, (size_t)page_bytes};
@@ -142,10 +133,10 @@ bool take_index(PyObject *const *arguments, struct held_index *held)
     return false;
 }
 
-bool take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held)
+bool py_take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held)
 {
     if (!take_int64(numbers, &held->numbers, PyBUF_C_CONTIGUOUS, -1, "records") ||
-        !take_rows(spans, &held->spans, held->numbers.shape[0]))
+        !take_spans(spans, &held->spans, held->numbers.shape[0]))
         return false;
     held->num = held->numbers.shape[0];
     held->records = PyMem_Malloc((size_t)held->num * sizeof *held->records);
@@ -154,58 +145,58 @@ bool take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held)
     return held->records != NULL;
 }
 
-void give_back_index(struct held_index *held)
+void py_release_index(struct held_index *held)
 {
-    give_back(&held->memory);
-    give_back(&held->leaves);
-    give_back(&held->firsts);
+    py_release_buffer(&held->memory);
+    py_release_buffer(&held->leaves);
+    py_release_buffer(&held->firsts);
 }
 
-void give_back_numbers(struct held_numbers *held)
+void py_release_numbers(struct held_numbers *held)
 {
     PyMem_Free(held->records);
-    give_back(&held->numbers);
-    give_back(&held->spans);
+    py_release_buffer(&held->numbers);
+    py_release_buffer(&held->spans);
 }
 
-static struct numbers numbers_of(const Py_buffer *view)
+static struct numbers view_numbers(const Py_buffer *view)
 {
     return (struct numbers){view->buf, (size_t)view->shape[0], (size_t)view->itemsize};
 }
 
-static struct index index_of(const struct held_index *held)
+static struct index view_index(const struct held_index *held)
 {
-    return (struct index){numbers_of(&held->leaves), numbers_of(&held->firsts)};
+    return (struct index){view_numbers(&held->leaves), view_numbers(&held->firsts)};
 }
 
-bool find_held_record(const struct held_index *held, int64_t number, struct record *record)
+bool py_find_record(const struct held_index *held, int64_t number, struct record *record)
 {
-    const struct index index = index_of(held);
+    const struct index index = view_index(held);
     uint8_t bytes[8], spans[4 * 8];
     memcpy(bytes, &number, sizeof bytes);
     if (find_records(&held->mapping, &index, bytes, 1, spans) == 0)
         return false;
-    *record = (struct record){held->mapping.at + load_int64(spans, 2),
-                              (size_t)load_int64(spans, 3)};
+    *record =
+        (struct record){held->mapping.bytes + load_int64(spans, 2), (size_t)load_int64(spans, 3)};
     return true;
 }
 
-Py_ssize_t find_held_records(const struct held_index *index, struct held_numbers *held)
+Py_ssize_t py_find_records(const struct held_index *index, struct held_numbers *held)
 {
-    const struct index packed = index_of(index);
+    const struct index packed = view_index(index);
     const size_t num = (size_t)held->num;
     uint8_t *spans = held->spans.buf;
     const size_t found = find_records(&index->mapping, &packed, held->numbers.buf, num, spans);
     for (size_t i = 0; i < found; i++) {
         const int64_t begin = load_int64(spans + 16 * num, (Py_ssize_t)i);
         const int64_t size = load_int64(spans + 24 * num, (Py_ssize_t)i);
-        held->records[i] = (struct record){index->mapping.at + begin, (size_t)size};
+        held->records[i] = (struct record){index->mapping.bytes + begin, (size_t)size};
     }
     return (Py_ssize_t)found;
 }
 
-PyObject *gather_keys(const struct held_index *index, const struct held_numbers *held)
+PyObject *py_gather_keys(const struct held_index *index, const struct held_numbers *held)
 {
     const uint8_t *spans = held->spans.buf;
-    return joined(&index->mapping, spans, spans + 8 * held->num, held->num);
+    return join_spans(&index->mapping, spans, spans + 8 * held->num, held->num);
 }

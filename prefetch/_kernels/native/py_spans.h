@@ -1,11 +1,11 @@
 /* Spans of a mapping, as Python hands them over and asks for them. */
-#ifndef RINGFEED_SPAN_CALLS_H
-#define RINGFEED_SPAN_CALLS_H
+#ifndef RINGFEED_PY_SPANS_H
+#define RINGFEED_PY_SPANS_H
 
 #include "py_arguments.h"
 #include "spans.h"
 
-PyObject *locate(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments);
+PY_FUNCTION(py_locate);
 
 /* Where records are to be found: a mapping, and the packed index. */
 struct held_index {
@@ -13,30 +13,32 @@ struct held_index {
     struct mapping mapping;
 };
 
-/* Take it from four arguments: memory, page_bytes, leaves, firsts; also where that fails,
- * give_back_index() has to follow. */
-bool take_index(PyObject *const *arguments, struct held_index *held);
-void give_back_index(struct held_index *held);
+/* The arguments with which every function begins that takes an index. */
+enum { INDEX_MEMORY, INDEX_PAGE_BYTES, INDEX_LEAVES, INDEX_FIRSTS, NUM_INDEX_ARGUMENTS };
 
-/* Which records are to be found, and where they then are. */
+/* Take it from them; also where that fails, py_release_index() must follow. */
+bool py_take_index(PyObject *const *arguments, struct held_index *held);
+void py_release_index(struct held_index *held);
+
+/* The numbers of records that are to be found, and where those are. */
 struct held_numbers {
     Py_buffer numbers, spans;
     struct record *records;
     Py_ssize_t num;
 };
 
-/* Take which, and where to store their spans; also where that fails, give_back_numbers() has to
+/* Take the numbers, and where to store the spans; also where that fails, py_release_numbers() must
  * follow. */
-bool take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held);
-void give_back_numbers(struct held_numbers *held);
+bool py_take_numbers(PyObject *numbers, PyObject *spans, struct held_numbers *held);
+void py_release_numbers(struct held_numbers *held);
 
 /* Find them, without the GIL; return the position of the first that cannot be found, or num. */
-Py_ssize_t find_held_records(const struct held_index *index, struct held_numbers *held);
+Py_ssize_t py_find_records(const struct held_index *index, struct held_numbers *held);
 
 /* Find one record, without the GIL. */
-bool find_held_record(const struct held_index *held, int64_t number, struct record *record);
+bool py_find_record(const struct held_index *held, int64_t number, struct record *record);
 
-/* Copy their keys together. */
-PyObject *gather_keys(const struct held_index *index, const struct held_numbers *held);
+/* Return their keys as one bytes object. */
+PyObject *py_gather_keys(const struct held_index *index, const struct held_numbers *held);
 
 #endif

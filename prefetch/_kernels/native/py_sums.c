@@ -1,55 +1,9 @@
-/* The functions for Python that form sums of images; see prefetch/_kernels.pyi. */
+/* The functions for Python that form sums of images; see prefetch/_kernels/_c.pyi. */
 #include "py_sums.h"
 
 #include <stdlib.h>
 
 #include "sums.h"
-
-static bool right_count(const char *name, Py_ssize_t expected, Py_ssize_t found)
-{
-    if (expected == found)
-        return true;
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, and %zd were given", name, expected,
-                 found);
-    return false;
-}
-
-/* The buffers of a list's items. */
-struct held_list {
-    PyObject *list;    /* our own: nobody can change it while the GIL is given away */
-    Py_buffer *views;  /* num of them are held */
-    Py_ssize_t num;
-};
-
-static void give_back_list(struct held_list *held)
-{
-    for (Py_ssize_t i = 0; i < held->num; i++)
-        PyBuffer_Release(&held->views[i]);
-    PyMem_Free(held->views);
-    Py_XDECREF(held->list);
-}
-
-/* Take the buffers of a sequence; also where that fails, give_back_list() has to follow. */
-static bool take_list(PyObject *sequence, int flags, struct held_list *held)
-{
-    memset(held, 0, sizeof *held);
-    held->list = PySequence_List(sequence);
-    if (held->list == NULL)
-        return false;
-    const Py_ssize_t num = PyList_Size(held->list);
-    held->views = PyMem_Malloc((size_t)num * sizeof *held->views);
-    if (held->views == NULL) {
-        PyErr_NoMemory();
-        return false;
-    }
-    while (held->num < num) {
-        PyObject *item = PyList_GetItem(held->list, held->num);
-        if (item == NULL || PyObject_GetBuffer(item, &held->views[held->num], flags) < 0)
-            return false;
-        held->num++;
-    }
-    return true;
-}
 
 static bool is_of_shape(const struct image *image, const struct shape *shape)
 {
@@ -68,7 +22,7 @@ static Py_ssize_t begin_of_bytes(const Py_buffer *record, const struct shape *sh
         datum.encoded || !find_pixels(&datum, FLOAT32, &image, &fault) || image.is_float ||
         !is_of_shape(&image, shape))
         return -1;
-    return image.at - (const uint8_t *)record->buf;
+    return image.pixels - (const uint8_t *)record->buf;
 }
 
 static PyObject *view_of_bytes(PyObject *value, Py_ssize_t begin, const struct shape *shape)
@@ -79,23 +33,22 @@ static PyObject *view_of_bytes(PyObject *value, Py_ssize_t begin, const struct s
     return PySequence_GetSlice(value, begin, begin + (Py_ssize_t)size);
 }
 
-PyObject *find_bytes(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+PY_FUNCTION(py_find_bytes)
 {
-    (void)module;
+    enum { VALUES, SHAPE, NUM };
+    PY_CHECK_ARITY("find_bytes", NUM);
     long long channels, height, width;
-    if (!right_count("find_bytes", 2, num_arguments))
-        return NULL;
-    if (!PyTuple_Check(arguments[1])) {
+    if (!PyTuple_Check(arguments[SHAPE])) {
         PyErr_SetString(PyExc_TypeError, "shape must be a tuple");
         return NULL;
     }
-    if (!PyArg_ParseTuple(arguments[1], "LLL:find_bytes", &channels, &height, &width))
+    if (!PyArg_ParseTuple(arguments[SHAPE], "LLL:find_bytes", &channels, &height, &width))
         return NULL;
     const struct shape shape = {channels, height, width};
     struct held_list values;
     Py_ssize_t *begins = NULL;
     PyObject *found = NULL;
-    if (take_list(arguments[0], PyBUF_SIMPLE, &values)) {
+    if (py_take_list(arguments[VALUES], PyBUF_SIMPLE, &values)) {
         begins = PyMem_Malloc((size_t)values.num * sizeof *begins);
         found = begins == NULL ? PyErr_NoMemory() : PyList_New(values.num);
     }
@@ -114,7 +67,7 @@ PyObject *find_bytes(PyObject *module, PyObject *const *arguments, Py_ssize_t nu
             Py_CLEAR(found);
     }
     PyMem_Free(begins);
-    give_back_list(&values);
+    py_release_list(&values);
     return found;
 }
 
@@ -123,8 +76,8 @@ static bool describe_images(const struct held_list *held, Py_ssize_t end, struct
 {
     for (Py_ssize_t i = 0; i < held->num; i++) {
         const Py_buffer *view = &held->views[i];
-        const bool is_float = has_type(view, 'f', 4);
-        if (!is_float && !has_type(view, 'u', 1)) {
+        const bool is_float = py_has_type(view, 'f', 4);
+        if (!is_float && !py_has_type(view, 'u', 1)) {
             PyErr_SetString(PyExc_TypeError, "images must be uint8 or float32");
             return false;
         }
@@ -138,26 +91,25 @@ static bool describe_images(const struct held_list *held, Py_ssize_t end, struct
     return true;
 }
 
-PyObject *add_up(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments)
+PY_FUNCTION(py_add_up)
 {
-    (void)module;
-    if (!right_count("add_up", 3, num_arguments))
-        return NULL;
-    const Py_ssize_t first = PyLong_AsSsize_t(arguments[1]);
+    enum { IMAGES, FIRST, SUMS, NUM };
+    PY_CHECK_ARITY("add_up", NUM);
+    const Py_ssize_t first = PyLong_AsSsize_t(arguments[FIRST]);
     if (first == -1 && PyErr_Occurred())
         return NULL;
     Py_buffer sums = {0};
-    if (!take(arguments[2], &sums, PyBUF_CONTIG, 1, "sums"))
+    if (!py_take_buffer(arguments[SUMS], &sums, PyBUF_CONTIG, 1, "sums"))
         return NULL;
-    const bool is_wide = has_type(&sums, 'f', 8);
+    const bool is_wide = py_has_type(&sums, 'f', 8);
     struct held_list held = {0};
     struct addend *images = NULL;
     bool added = false;
-    if (!is_wide && !has_type(&sums, 'f', 4))
+    if (!is_wide && !py_has_type(&sums, 'f', 4))
         PyErr_SetString(PyExc_TypeError, "sums must be float32 or float64");
     else if (first < 0 || first > PY_SSIZE_T_MAX - sums.shape[0])
         PyErr_SetString(PyExc_ValueError, "first must be a pixel's number");
-    else if (take_list(arguments[0], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT, &held)) {
+    else if (py_take_list(arguments[IMAGES], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT, &held)) {
         images = PyMem_Malloc((size_t)held.num * sizeof *images);
         if (images == NULL) {
             PyErr_NoMemory();
@@ -170,7 +122,7 @@ PyObject *add_up(PyObject *module, PyObject *const *arguments, Py_ssize_t num_ar
         }
     }
     PyMem_Free(images);
-    give_back_list(&held);
-    give_back(&sums);
+    py_release_list(&held);
+    py_release_buffer(&sums);
     return added ? Py_NewRef(Py_None) : NULL;
 }

@@ -1,10 +1,10 @@
 /* Sums of images, as Python asks for them. */
-#ifndef RINGFEED_SUM_CALLS_H
-#define RINGFEED_SUM_CALLS_H
+#ifndef RINGFEED_PY_SUMS_H
+#define RINGFEED_PY_SUMS_H
 
 #include "py_arguments.h"
 
-PyObject *find_bytes(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments);
-PyObject *add_up(PyObject *module, PyObject *const *arguments, Py_ssize_t num_arguments);
+PY_FUNCTION(py_find_bytes);
+PY_FUNCTION(py_add_up);
 
 #endif

@@ -1,9 +1,9 @@
 /* Finding records inside the mapping of an LMDB file, and copying spans of it together.
  *
- * The pages are those of prefetch/_source/lmdb/pages.py: a header of 16 bytes, then the offset of each node in
- * key order; a node is its size, flags and key length in 8 bytes, the key, and the value or the
- * number of the page that a long value begins at. The file is hostile input, and a writer may be at
- * it: every offset is compared with what it must lie in, and each is read once. */
+ * The pages are those of prefetch/_source/lmdb/pages.py: a header of 16 bytes, then the offset of
+ * each node in key order; a node is its size, flags and key length in 8 bytes, the key, and the
+ * value or the number of the page that a long value begins at. The file is hostile input, and a
+ * writer may be at it: every offset is compared with what it must lie in, and each is read once. */
 #include "spans.h"
 
 enum {
@@ -37,7 +37,7 @@ static const uint8_t *find_page(const struct mapping *mapping, uint64_t number, 
 {
     if (number >= mapping->size / mapping->page_bytes)
         return NULL;
-    const uint8_t *page = mapping->at + number * mapping->page_bytes;
+    const uint8_t *page = mapping->bytes + number * mapping->page_bytes;
     return load64(page) == number && (load16(page + 10) & KINDS) == kind ? page : NULL;
 }
 
@@ -61,7 +61,7 @@ bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slo
     const size_t room = page_bytes - node - NODE_BYTES;
     if (key_size > room)
         return false;
-    const size_t begin = (size_t)(page - mapping->at) + node + NODE_BYTES;
+    const size_t begin = (size_t)(page - mapping->bytes) + node + NODE_BYTES;
     *key = (struct span){begin, key_size};
     if ((flags & NODE_FLAGS) == 0) {
         *value = (struct span){begin + key_size, value_size};
@@ -74,7 +74,7 @@ bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slo
     if (first == NULL || number < FIRST_PAGE)
         return false;
     const uint64_t num_pages = load32(first + 12);
-    *value = (struct span){(size_t)(first - mapping->at) + HEADER_BYTES, value_size};
+    *value = (struct span){(size_t)(first - mapping->bytes) + HEADER_BYTES, value_size};
     return num_pages > 0 && num_pages <= mapping->size / page_bytes - number &&
            value_size <= num_pages * page_bytes - HEADER_BYTES;
 }
@@ -90,7 +90,7 @@ void store_spans(uint8_t *spans, size_t num, size_t i, const struct span *key,
 
 static uint64_t number_at(const struct numbers *numbers, size_t i)
 {
-    const uint8_t *at = numbers->at + i * numbers->size;
+    const uint8_t *at = numbers->bytes + i * numbers->size;
     uint16_t two;
     uint32_t four;
     uint64_t eight;
@@ -135,7 +135,7 @@ static size_t leaf_of(const struct index *index, uint64_t record, size_t last)
     return least;
 }
 
-/* Records whose pages are asked for at once; a page takes as long as many records' copying. */
+/* Records whose pages are prefetched at once: a miss takes as long as copying many records. */
 enum { BLOCK = 32 };
 
 struct place {
@@ -143,22 +143,22 @@ struct place {
     int64_t slot;
 };
 
-/* Ask for the head of a record's page, and for where it says that the record is. */
-static void ask_for_page(const struct mapping *mapping, const struct place *place)
+/* Prefetch the head of a record's page, and the entry that says where the record is. */
+static void prefetch_page(const struct mapping *mapping, const struct place *place)
 {
-    const uintptr_t page = (uintptr_t)mapping->at + place->page * mapping->page_bytes;
-    ask_for(page, 1);
-    ask_for(page + HEADER_BYTES + 2 * (uint64_t)place->slot, 1);
+    const uintptr_t page = (uintptr_t)mapping->bytes + place->page * mapping->page_bytes;
+    prefetch_bytes(page, 1);
+    prefetch_bytes(page + HEADER_BYTES + 2 * (uint64_t)place->slot, 1);
 }
 
-/* Ask for a record's node, once its page is there; what is wrong with it shows later. */
-static void ask_for_node(const struct mapping *mapping, const struct place *place)
+/* Prefetch a record's node, once its page is there; find_record() checks it afterwards. */
+static void prefetch_node(const struct mapping *mapping, const struct place *place)
 {
     if (place->page >= mapping->size / mapping->page_bytes || place->slot < 0 ||
         (uint64_t)place->slot >= mapping->page_bytes / 2 - HEADER_BYTES)
         return;
-    const uint8_t *page = mapping->at + place->page * mapping->page_bytes;
-    ask_for((uintptr_t)page + load16(page + HEADER_BYTES + 2 * place->slot), 64);
+    const uint8_t *page = mapping->bytes + place->page * mapping->page_bytes;
+    prefetch_bytes((uintptr_t)page + load16(page + HEADER_BYTES + 2 * place->slot), 64);
 }
 
 size_t find_records(const struct mapping *mapping, const struct index *index,
@@ -176,10 +176,10 @@ size_t find_records(const struct mapping *mapping, const struct index *index,
             leaf = leaf_of(index, (uint64_t)record, leaf);
             places[i].page = number_at(&index->leaves, leaf);
             places[i].slot = (int64_t)((uint64_t)record - number_at(&index->firsts, leaf));
-            ask_for_page(mapping, &places[i]);
+            prefetch_page(mapping, &places[i]);
         }
         for (size_t i = 0; i < size; i++)
-            ask_for_node(mapping, &places[i]);
+            prefetch_node(mapping, &places[i]);
         for (size_t i = 0; i < size; i++) {
             struct span key, value;
             if (!find_record(mapping, (int64_t)places[i].page, places[i].slot, &key, &value))

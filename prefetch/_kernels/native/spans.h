@@ -6,7 +6,7 @@
 
 /* The bytes of a database's file, whole pages from the first on. */
 struct mapping {
-    const uint8_t *at;
+    const uint8_t *bytes;
     size_t size;
     size_t page_bytes;
 };
@@ -27,18 +27,18 @@ void store_spans(uint8_t *spans, size_t num, size_t i, const struct span *key,
 
 /* Unsigned integers of 1, 2, 4 or 8 bytes, in the machine's byte order. */
 struct numbers {
-    const uint8_t *at;
-    size_t num, size;
+    const uint8_t *bytes;
+    size_t num, size; /* how many, and of how many bytes each */
 };
 
-/* The packed index of prefetch/_source/lmdb/index.py: the leaf pages in key order, and how many records come
- * before each, which begins with 0 and rises. As many of the one as of the other. */
+/* The packed index of prefetch/_source/lmdb/index.py: the leaf pages in key order, and how many
+ * records come before each, which begins with 0 and rises. As many of the one as of the other. */
 struct index {
     struct numbers leaves, firsts;
 };
 
-/* Find records by their places in key order, int64, and store their spans. Return the position of the
- * first that cannot be found, or num. */
+/* Find records by their places in key order, int64, and store their spans. Return the position of
+ * the first that cannot be found, or num. */
 size_t find_records(const struct mapping *mapping, const struct index *index,
                     const uint8_t *records, size_t num, uint8_t *spans);
 

@@ -18,7 +18,7 @@
  * kB. */
 #define STREAMED_BYTES 65536
 
-const struct loops *loops = &baseline_loops;
+const struct loops *chosen_loops = &baseline_loops;
 
 void choose_loops(void)
 {
@@ -27,7 +27,7 @@ void choose_loops(void)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) &&
         (ecx & bit_F16C) != 0) /* clang 14 cannot be asked for it by name */
-        loops = &avx2_loops;
+        chosen_loops = &avx2_loops;
 #endif
 }
 
@@ -37,7 +37,7 @@ static uint32_t reduce(uint32_t word, int64_t extent, bool modulo)
     return (uint32_t)(modulo ? word % range : (word * range) >> 32);
 }
 
-static struct window choose_window(const struct shape *shape, const uint32_t words[3],
+static struct window choose_window(const struct shape *shape, const uint32_t words[NUM_WORDS],
                                    const struct recipe *recipe)
 {
     struct window window = {0, 0, (size_t)shape->height, (size_t)shape->width, false};
@@ -45,15 +45,15 @@ static struct window choose_window(const struct shape *shape, const uint32_t wor
         const int64_t spare_rows = shape->height - recipe->crop_size;
         const int64_t spare_columns = shape->width - recipe->crop_size;
         if (recipe->random_crop) {
-            window.top = reduce(words[1], spare_rows + 1, recipe->modulo);
-            window.left = reduce(words[2], spare_columns + 1, recipe->modulo);
+            window.top = reduce(words[ROW_WORD], spare_rows + 1, recipe->modulo);
+            window.left = reduce(words[COLUMN_WORD], spare_columns + 1, recipe->modulo);
         } else {
             window.top = (size_t)spare_rows / 2;
             window.left = (size_t)spare_columns / 2;
         }
         window.num_rows = window.num_columns = (size_t)recipe->crop_size;
     }
-    window.mirrored = recipe->mirror && reduce(words[0], 2, recipe->modulo) == 1;
+    window.mirrored = recipe->mirror && reduce(words[MIRROR_WORD], 2, recipe->modulo) == 1;
     return window;
 }
 
@@ -65,21 +65,21 @@ static void fill_planes(const struct image *image, const struct window *window,
     const bool is_whole = recipe->crop_size == 0 && !window->mirrored;
     for (size_t delivered = 0; delivered < (size_t)image->shape.channels; delivered++) {
         struct plane plane = plan_plane(image, window, recipe, delivered);
-        plane.from = place_of(image, window, 0, 0,
-                              stored_channel(delivered, &image->shape, recipe));
+        plane.from =
+            pixel_at(image, window, 0, 0, stored_channel(delivered, &image->shape, recipe));
         plane.from_step = image->row_step;
         plane.pixel_step = image->pixel_step;
-        plane.ahead = image->ahead;
+        plane.prefetch_distance = image->prefetch_distance;
         plane.to = row + 4 * num_pixels * delivered;
         plane.num_rows = is_whole ? 1 : window->num_rows;
         plane.num_columns = is_whole ? num_pixels : window->num_columns;
         plane.mirrored = window->mirrored;
-        compute(image, &plane);
+        compute_plane(image, &plane);
     }
 }
 
 #if HAS_STREAMING
-static bool copy(uint8_t *to, const uint8_t *from, size_t size)
+static bool copy_pixels(uint8_t *to, const uint8_t *from, size_t size)
 {
     if (size < STREAMED_BYTES) {
         memcpy(to, from, size);
@@ -107,7 +107,7 @@ void finish_streaming(void)
     _mm_sfence();
 }
 #else
-static bool copy(uint8_t *to, const uint8_t *from, size_t size)
+static bool copy_pixels(uint8_t *to, const uint8_t *from, size_t size)
 {
     memcpy(to, from, size);
     return false;
@@ -118,16 +118,17 @@ void finish_streaming(void)
 }
 #endif
 
-bool transform(const struct image *image, const uint32_t words[3], const struct recipe *recipe,
-               enum element element, uint8_t *row)
+bool transform_image(const struct image *image, const uint32_t words[NUM_WORDS],
+                     const struct recipe *recipe, enum element element, uint8_t *row)
 {
     const struct window window = choose_window(&image->shape, words, recipe);
     const struct shape *shape = &image->shape;
     const bool is_planar = image->is_float || image->pixel_step == 1;
     const bool stays_planar = !recipe->channels_last || shape->channels == 1;
-    if (element == UINT8 && recipe->crop_size == 0 && !window.mirrored && !swaps(shape, recipe) &&
-        is_planar == stays_planar)
-        return copy(row, image->at, (size_t)(shape->channels * shape->height * shape->width));
+    if (element == UINT8 && recipe->crop_size == 0 && !window.mirrored &&
+        !swaps_channels(shape, recipe) && is_planar == stays_planar)
+        return copy_pixels(row, image->pixels,
+                           (size_t)(shape->channels * shape->height * shape->width));
     if (element == FLOAT32 && is_planar && stays_planar)
         fill_planes(image, &window, recipe, row);
     else

@@ -21,47 +21,47 @@
 #define LANES 8
 typedef __m256 vector;
 
-INLINE vector from_bytes(const uint8_t *from)
+INLINE vector vector_load_bytes(const uint8_t *from)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)));
 }
 
-INLINE vector from_floats(const uint8_t *from)
+INLINE vector vector_load(const uint8_t *from)
 {
     return _mm256_loadu_ps((const float *)(const void *)from);
 }
 
-INLINE vector same(float value)
+INLINE vector vector_of(float value)
 {
     return _mm256_set1_ps(value);
 }
 
-INLINE vector difference(vector left, vector right)
+INLINE vector vector_subtract(vector left, vector right)
 {
     return _mm256_sub_ps(left, right);
 }
 
-INLINE vector product(vector left, vector right)
+INLINE vector vector_multiply(vector left, vector right)
 {
     return _mm256_mul_ps(left, right);
 }
 
-INLINE vector turned(vector value)
+INLINE vector vector_reverse(vector value)
 {
     return _mm256_permutevar8x32_ps(value, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0));
 }
 
-INLINE void store(uint8_t *to, vector value)
+INLINE void vector_store(uint8_t *to, vector value)
 {
     _mm256_storeu_ps((float *)(void *)to, value);
 }
 
-INLINE void store_halves(uint8_t *to, vector value)
+INLINE void vector_store_halves(uint8_t *to, vector value)
 {
     _mm_storeu_si128((__m128i *)(void *)to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
-INLINE __m256i rounded_to_short(vector value)
+INLINE __m256i round_to_bfloat(vector value)
 {
     const __m256i bits = _mm256_castps_si256(value);
     const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -72,19 +72,19 @@ INLINE __m256i rounded_to_short(vector value)
 
 /* Store what bfloat_bits() makes of two vectors, but for NaNs, of which it returns a trace. The
  * instruction for it takes subnormals for zeros, and few chips have it. */
-INLINE vector store_shorts(uint8_t *to, vector low, vector high)
+INLINE vector vector_store_bfloats(uint8_t *to, vector low, vector high)
 {
-    const __m256i crossed = _mm256_packus_epi32(rounded_to_short(low), rounded_to_short(high));
+    const __m256i crossed = _mm256_packus_epi32(round_to_bfloat(low), round_to_bfloat(high));
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(crossed, 0xD8));
     return _mm256_cmp_ps(low, high, _CMP_UNORD_Q);
 }
 
-INLINE vector either_trace(vector left, vector right)
+INLINE vector vector_or(vector left, vector right)
 {
     return _mm256_or_ps(left, right);
 }
 
-INLINE bool is_any(vector trace)
+INLINE bool vector_has_bits(vector trace)
 {
     return _mm256_movemask_ps(trace) != 0;
 }
@@ -97,7 +97,7 @@ typedef struct {
     __m128 low, high;
 } vector;
 
-INLINE vector from_bytes(const uint8_t *from)
+INLINE vector vector_load_bytes(const uint8_t *from)
 {
     const __m128i zero = _mm_setzero_si128();
     const __m128i words = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)from), zero);
@@ -105,34 +105,34 @@ INLINE vector from_bytes(const uint8_t *from)
                     _mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero))};
 }
 
-INLINE vector from_floats(const uint8_t *from)
+INLINE vector vector_load(const uint8_t *from)
 {
     const float *floats = (const float *)(const void *)from;
     return (vector){_mm_loadu_ps(floats), _mm_loadu_ps(floats + 4)};
 }
 
-INLINE vector same(float value)
+INLINE vector vector_of(float value)
 {
     return (vector){_mm_set1_ps(value), _mm_set1_ps(value)};
 }
 
-INLINE vector difference(vector left, vector right)
+INLINE vector vector_subtract(vector left, vector right)
 {
     return (vector){_mm_sub_ps(left.low, right.low), _mm_sub_ps(left.high, right.high)};
 }
 
-INLINE vector product(vector left, vector right)
+INLINE vector vector_multiply(vector left, vector right)
 {
     return (vector){_mm_mul_ps(left.low, right.low), _mm_mul_ps(left.high, right.high)};
 }
 
-INLINE vector turned(vector value)
+INLINE vector vector_reverse(vector value)
 {
     return (vector){_mm_shuffle_ps(value.high, value.high, _MM_SHUFFLE(0, 1, 2, 3)),
                     _mm_shuffle_ps(value.low, value.low, _MM_SHUFFLE(0, 1, 2, 3))};
 }
 
-INLINE void store(uint8_t *to, vector value)
+INLINE void vector_store(uint8_t *to, vector value)
 {
     float *floats = (float *)(void *)to;
     _mm_storeu_ps(floats, value.low);
@@ -145,46 +145,46 @@ INLINE void store(uint8_t *to, vector value)
 #define LANES 8
 typedef float32x4x2_t vector;
 
-INLINE vector from_bytes(const uint8_t *from)
+INLINE vector vector_load_bytes(const uint8_t *from)
 {
     const uint16x8_t words = vmovl_u8(vld1_u8(from));
     return (vector){{vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))),
                      vcvtq_f32_u32(vmovl_u16(vget_high_u16(words)))}};
 }
 
-INLINE vector from_floats(const uint8_t *from)
+INLINE vector vector_load(const uint8_t *from)
 {
     return (vector){{vreinterpretq_f32_u8(vld1q_u8(from)),
                      vreinterpretq_f32_u8(vld1q_u8(from + 16))}};
 }
 
-INLINE vector same(float value)
+INLINE vector vector_of(float value)
 {
     return (vector){{vdupq_n_f32(value), vdupq_n_f32(value)}};
 }
 
-INLINE vector difference(vector left, vector right)
+INLINE vector vector_subtract(vector left, vector right)
 {
     return (vector){{vsubq_f32(left.val[0], right.val[0]), vsubq_f32(left.val[1], right.val[1])}};
 }
 
-INLINE vector product(vector left, vector right)
+INLINE vector vector_multiply(vector left, vector right)
 {
     return (vector){{vmulq_f32(left.val[0], right.val[0]), vmulq_f32(left.val[1], right.val[1])}};
 }
 
-INLINE float32x4_t turned_half(float32x4_t value)
+INLINE float32x4_t reverse_half(float32x4_t value)
 {
     const float32x4_t pairs = vrev64q_f32(value);
     return vextq_f32(pairs, pairs, 2);
 }
 
-INLINE vector turned(vector value)
+INLINE vector vector_reverse(vector value)
 {
-    return (vector){{turned_half(value.val[1]), turned_half(value.val[0])}};
+    return (vector){{reverse_half(value.val[1]), reverse_half(value.val[0])}};
 }
 
-INLINE void store(uint8_t *to, vector value)
+INLINE void vector_store(uint8_t *to, vector value)
 {
     vst1q_u8(to, vreinterpretq_u8_f32(value.val[0]));
     vst1q_u8(to + 16, vreinterpretq_u8_f32(value.val[1]));
@@ -196,39 +196,39 @@ INLINE void store(uint8_t *to, vector value)
 #define LANES 1
 typedef float vector;
 
-INLINE vector from_bytes(const uint8_t *from)
+INLINE vector vector_load_bytes(const uint8_t *from)
 {
     return *from;
 }
 
-INLINE vector from_floats(const uint8_t *from)
+INLINE vector vector_load(const uint8_t *from)
 {
     float value;
     memcpy(&value, from, sizeof value);
     return value;
 }
 
-INLINE vector same(float value)
+INLINE vector vector_of(float value)
 {
     return value;
 }
 
-INLINE vector difference(vector left, vector right)
+INLINE vector vector_subtract(vector left, vector right)
 {
     return left - right;
 }
 
-INLINE vector product(vector left, vector right)
+INLINE vector vector_multiply(vector left, vector right)
 {
     return left * right;
 }
 
-INLINE vector turned(vector value)
+INLINE vector vector_reverse(vector value)
 {
     return value;
 }
 
-INLINE void store(uint8_t *to, vector value)
+INLINE void vector_store(uint8_t *to, vector value)
 {
     memcpy(to, &value, sizeof value);
 }

@@ -9,7 +9,7 @@ struct window {
     bool mirrored;
 };
 
-static inline bool swaps(const struct shape *shape, const struct recipe *recipe)
+static inline bool swaps_channels(const struct shape *shape, const struct recipe *recipe)
 {
     return recipe->swap_channels && (shape->channels == 3 || shape->channels == 4);
 }
@@ -18,7 +18,7 @@ static inline bool swaps(const struct shape *shape, const struct recipe *recipe)
 static inline size_t stored_channel(size_t delivered, const struct shape *shape,
                              const struct recipe *recipe)
 {
-    return swaps(shape, recipe) && delivered < 3 ? 2 - delivered : delivered;
+    return swaps_channels(shape, recipe) && delivered < 3 ? 2 - delivered : delivered;
 }
 
 static inline float value_of_channel(const uint8_t *values, int64_t num, size_t channel)
@@ -50,22 +50,22 @@ static inline struct plane plan_plane(const struct image *image, const struct wi
 }
 
 /* Where a pixel of the window is. */
-static inline const uint8_t *place_of(const struct image *image, const struct window *window,
+static inline const uint8_t *pixel_at(const struct image *image, const struct window *window,
                                       size_t row, size_t column, size_t stored)
 {
-    return image->at + stored * image->channel_step + (window->top + row) * image->row_step +
+    return image->pixels + stored * image->channel_step + (window->top + row) * image->row_step +
            (window->left + column) * image->pixel_step;
 }
 
-/* The loops that suit the chip. */
-extern const struct loops *loops;
+/* The loops for this chip; see choose_loops(). */
+extern const struct loops *chosen_loops;
 
-static inline void compute(const struct image *image, const struct plane *plane)
+static inline void compute_plane(const struct image *image, const struct plane *plane)
 {
     if (image->is_float)
-        loops->plane_from_floats(plane);
+        chosen_loops->plane_from_floats(plane);
     else
-        loops->plane_from_bytes(plane);
+        chosen_loops->plane_from_bytes(plane);
 }
 
 /* lines.c: fill a row of any layout and type, line by line. */
