@@ -33,22 +33,22 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_check_packed import NotPackedError, use_packed
+from gpu_checks.packed import NotPackedError, use_packed
 
 try:
     use_packed()  # before the first import of anything that may be in there
 except NotPackedError as missing:
     sys.exit(str(missing))
 
-from gpu_check_bench import RECORDS, Bench, NotHereError, Outcome, describe, is_fake, this_python
-from gpu_check_bytes import BYTES
-from gpu_check_capture import CAPTURES
-from gpu_check_jax import JAX
-from gpu_check_mapping import MAPPING
-from gpu_check_peers import PEERS
-from gpu_check_sanitizer import SANITIZER
-from gpu_check_speed import SPEED
-from gpu_check_tests import check_tests
+from gpu_checks.batch_bytes import BYTES
+from gpu_checks.bench import RECORDS, Bench, NotHereError, Outcome, describe, is_fake, this_python
+from gpu_checks.graph_capture import CAPTURES
+from gpu_checks.jax_arrays import JAX
+from gpu_checks.own_tests import check_tests
+from gpu_checks.peer_loaders import PEERS
+from gpu_checks.registered_mapping import MAPPING
+from gpu_checks.sanitizer import SANITIZER
+from gpu_checks.speed import SPEED
 from memory import DeviceUnavailableError, open_device
 from prefetch.testing import fingerprinted_images, write_database
 

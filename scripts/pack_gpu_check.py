@@ -21,7 +21,7 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING, Final
 
-from gpu_check_packed import EXTENSION, ROOT, site_of
+from gpu_checks.packed import EXTENSION, ROOT, site_of
 
 if TYPE_CHECKING:
     from pathlib import Path

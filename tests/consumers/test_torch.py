@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import prefetch
-from gpu_check_peers import Datums
+from gpu_checks.peer_loaders import Datums
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,8 @@ import pytest
 from databases import images_fixture
 
 import gpu_check
-import gpu_check_bench
-import gpu_check_bytes
-from gpu_check_bench import RECORDS, Bench
+from gpu_checks import batch_bytes
+from gpu_checks.bench import RECORDS, Bench, NotHereError
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def test_the_checks_of_bytes_find_nothing_wrong(bench: Bench, name: str) -> None
 
 @pytest.mark.parametrize("name", sorted({*gpu_check.CHECKS} - {*BYTES}))
 def test_no_speed_is_told_of_a_fake_device(bench: Bench, name: str) -> None:
-    with pytest.raises(gpu_check_bench.NotHereError):
+    with pytest.raises(NotHereError):
         gpu_check.CHECKS[name](dataclasses.replace(bench, on_fake=True))
 
 
@@ -217,14 +216,14 @@ def test_a_torn_batch_is_found(bench: Bench, fake: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr("prefetch._ring.ring.Ring._last_uses", lambda *_: [])
     fake.configure(race=0, latency_us=3000)
     try:
-        outcome = gpu_check_bytes.check_torn(dataclasses.replace(bench, batches=100))
+        outcome = batch_bytes.check_torn(dataclasses.replace(bench, batches=100))
     finally:
         fake.configure(race=1, latency_us=0)
     assert outcome.verdict == "wrong"
 
 
 def test_the_hunt_ends_when_its_time_is_up_and_says_so(bench: Bench) -> None:
-    outcome = gpu_check_bytes.check_torn(dataclasses.replace(bench, until=0.0))
+    outcome = batch_bytes.check_torn(dataclasses.replace(bench, until=0.0))
     assert outcome.numbers["batches"] == 0
     assert "0 of 0 batches were torn, of 20 wanted: time was up" in outcome.text
 
@@ -242,7 +241,7 @@ def test_memory_that_outgrows_the_ring_is_found(
         return feed
 
     monkeypatch.setattr(Bench, "open", leaking)
-    assert gpu_check_bytes.check_memory(bench).verdict == "wrong"
+    assert batch_bytes.check_memory(bench).verdict == "wrong"
     kept.clear()
 
 
@@ -250,14 +249,14 @@ def test_memory_that_somebody_else_takes_all_the_time_is_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[Any] = []
-    asked = gpu_check_bytes._free_bytes
+    asked = batch_bytes._free_bytes
 
     def leaking(bench: Bench) -> int:
         kept.append(cupy.cuda.alloc(4 << 20))
         return asked(bench)
 
-    monkeypatch.setattr(gpu_check_bytes, "_free_bytes", leaking)
-    outcome = gpu_check_bytes.check_memory(dataclasses.replace(bench, epochs=6))
+    monkeypatch.setattr(batch_bytes, "_free_bytes", leaking)
+    outcome = batch_bytes.check_memory(dataclasses.replace(bench, epochs=6))
     kept.clear()
     cupy.get_default_memory_pool().free_all_blocks()
     assert outcome.verdict == "wrong"

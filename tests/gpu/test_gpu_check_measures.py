@@ -15,14 +15,16 @@ import gpu_consumers
 import pytest
 from databases import images_fixture
 
-import gpu_check_bytes
-import gpu_check_capture
-import gpu_check_jax
-import gpu_check_mapping
-import gpu_check_peers
-import gpu_check_sanitizer
-import gpu_check_speed
-from gpu_check_bench import RECORDS, Bench, NotHereError
+from gpu_checks import (
+    batch_bytes,
+    graph_capture,
+    jax_arrays,
+    peer_loaders,
+    registered_mapping,
+    sanitizer,
+    speed,
+)
+from gpu_checks.bench import RECORDS, Bench, NotHereError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,33 +55,33 @@ def bench(source: Path, cuda: Any) -> Bench:
 
 
 def test_the_rates_of_copies_and_feeds(bench: Bench) -> None:
-    numbers = gpu_check_speed.check_bandwidth(bench).numbers
+    numbers = speed.check_bandwidth(bench).numbers
     assert len(numbers) == 5
     assert min(numbers.values()) > 0
 
 
 def test_the_transformation_on_both_sides(bench: Bench) -> None:
-    numbers = gpu_check_speed.check_transform_speed(bench).numbers
-    assert len(numbers) == 2 * len(gpu_check_bytes.transforms(SIDE))
+    numbers = speed.check_transform_speed(bench).numbers
+    assert len(numbers) == 2 * len(batch_bytes.transforms(SIDE))
     assert min(numbers.values()) > 0
 
 
 def test_the_hunt_makes_its_consumer_slow(bench: Bench) -> None:
-    outcome = gpu_check_bytes.check_torn(bench)
+    outcome = batch_bytes.check_torn(bench)
     assert outcome.verdict == "right"
     assert outcome.numbers["ballast_copies"] >= 1
 
 
 def test_loops_of_pytorchs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", gpu_consumers.torch_on_cupy())
-    assert gpu_check_speed.check_step_time(bench).numbers["feed_s"] > 0
-    assert min(gpu_check_peers.check_torch_loader(bench).numbers.values()) > 0
+    assert speed.check_step_time(bench).numbers["feed_s"] > 0
+    assert min(peer_loaders.check_torch_loader(bench).numbers.values()) > 0
 
 
 def test_dalis_pipeline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     dali = gpu_consumers.dali_on_cupy(bench)
     monkeypatch.setitem(sys.modules, "nvidia.dali", dali)
-    assert min(gpu_check_peers.check_dali(bench).numbers.values()) > 0
+    assert min(peer_loaders.check_dali(bench).numbers.values()) > 0
     assert dali.pipeline.build.called
     assert dali.pipeline.run.call_count >= 15
 
@@ -90,9 +92,9 @@ def test_without_another_library_or_its_gpu_it_says_so(
     for name in ("torch", "jax", "nvidia.dali"):
         monkeypatch.setitem(sys.modules, name, None)
     checks: dict[str, Callable[[Bench], Any]] = {
-        "PyTorch": gpu_check_speed.check_step_time,
-        "JAX": gpu_check_jax.check_jax,
-        "DALI": gpu_check_peers.check_dali,
+        "PyTorch": speed.check_step_time,
+        "JAX": jax_arrays.check_jax,
+        "DALI": peer_loaders.check_dali,
     }
     for name, check in checks.items():
         with pytest.raises(NotHereError, match=f"{name} is not installed"):
@@ -100,7 +102,7 @@ def test_without_another_library_or_its_gpu_it_says_so(
     blind = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
     monkeypatch.setitem(sys.modules, "torch", blind)
     with pytest.raises(NotHereError, match="sees no GPU"):
-        gpu_check_peers.check_torch_loader(bench)
+        peer_loaders.check_torch_loader(bench)
 
 
 def test_jax_reads_whole_batches_and_torn_ones_are_found(
@@ -108,23 +110,23 @@ def test_jax_reads_whole_batches_and_torn_ones_are_found(
 ) -> None:
     jax = gpu_consumers.jax_on_cupy()
     monkeypatch.setitem(sys.modules, "jax", jax)
-    outcome = gpu_check_jax.check_jax(bench)
+    outcome = jax_arrays.check_jax(bench)
     assert (outcome.verdict, outcome.numbers["batches"]) == ("right", 20)
     read = jax.dlpack.from_dlpack
     jax.dlpack.from_dlpack = lambda blob: read(blob) | 128
-    assert gpu_check_jax.check_jax(bench).verdict == "wrong"
+    assert jax_arrays.check_jax(bench).verdict == "wrong"
 
 
 class TestGraphs:
     def test_the_readers_get_on_while_one_is_captured(self, bench: Bench) -> None:
-        outcome = gpu_check_capture.check_capture(bench)
+        outcome = graph_capture.check_capture(bench)
         assert outcome.verdict == "right"
         assert outcome.numbers == {"graphs": 10, "torn": 0, "spoilt": 0, "busy": 10}
 
     def test_spoilt_captures_and_torn_batches_are_found(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        work = gpu_check_capture._readers_work
+        work = graph_capture._readers_work
 
         def spoil(feed: Any) -> bool:
             thread = threading.Thread(target=_refused, args=(cupy.cuda.runtime.malloc, 64))
@@ -133,22 +135,22 @@ class TestGraphs:
             return work(feed)
 
         with monkeypatch.context() as patch:
-            patch.setattr(gpu_check_capture, "_readers_work", spoil)
-            outcome = gpu_check_capture.check_capture(bench)
+            patch.setattr(graph_capture, "_readers_work", spoil)
+            outcome = graph_capture.check_capture(bench)
         assert (outcome.verdict, outcome.numbers["spoilt"]) == ("wrong", 10)
-        monkeypatch.setattr(gpu_check_capture, "RECORDS", RECORDS - 1)
-        outcome = gpu_check_capture.check_capture(bench)
+        monkeypatch.setattr(graph_capture, "RECORDS", RECORDS - 1)
+        outcome = graph_capture.check_capture(bench)
         assert (outcome.verdict, outcome.numbers["spoilt"]) == ("wrong", 0)
         assert outcome.numbers["torn"] >= 1
 
     def test_those_of_pytorch(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", gpu_consumers.torch_with_graphs())
-        outcome = gpu_check_capture.check_torch_graph(bench)
+        outcome = graph_capture.check_torch_graph(bench)
         assert outcome.verdict == "right"
         assert outcome.numbers["graphs"] == 10
         spoiling = gpu_consumers.torch_with_graphs(lambda: _refused(cupy.cuda.runtime.malloc, 64))
         monkeypatch.setitem(sys.modules, "torch", spoiling)
-        assert gpu_check_capture.check_torch_graph(bench).numbers["spoilt"] == 10
+        assert graph_capture.check_torch_graph(bench).numbers["spoilt"] == 10
 
 
 def _refused(call: Callable[..., object], *arguments: Any) -> None:
@@ -158,14 +160,14 @@ def _refused(call: Callable[..., object], *arguments: Any) -> None:
 
 class TestTheMapping:
     def test_every_way_of_registering_it_is_told(self, bench: Bench) -> None:
-        outcome = gpu_check_mapping.check_mapping(bench)
+        outcome = registered_mapping.check_mapping(bench)
         assert outcome.verdict == "measured"
         assert outcome.text.count(": supported") == 3
         assert len(outcome.numbers) == 8
 
     def test_what_is_refused_is_told_with_cudas_reason(self, bench: Bench, fake: Any) -> None:
         fake.inject("cuMemHostRegister@1+=801")
-        outcome = gpu_check_mapping.check_mapping(bench)
+        outcome = registered_mapping.check_mapping(bench)
         assert outcome.verdict == "measured"
         assert outcome.text.count(": refused, cudaErrorNotSupported") == 3
         assert set(outcome.numbers) == {"read_only_supported", "not_registered_bytes_per_s"}
@@ -173,8 +175,8 @@ class TestTheMapping:
     def test_other_bytes_than_the_files_are_wrong(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(gpu_check_mapping, "_copy", lambda *_: (1.0, False))
-        assert gpu_check_mapping.check_mapping(bench).verdict == "wrong"
+        monkeypatch.setattr(registered_mapping, "_copy", lambda *_: (1.0, False))
+        assert registered_mapping.check_mapping(bench).verdict == "wrong"
 
 
 class TestComputeSanitizer:
@@ -194,7 +196,7 @@ class TestComputeSanitizer:
         self, bench: Bench, install: Callable[[str], None]
     ) -> None:
         install('shift 4; "$@" && echo "========= ERROR SUMMARY: 0 errors"')
-        outcome = gpu_check_sanitizer.check_sanitizer(bench)
+        outcome = sanitizer.check_sanitizer(bench)
         assert (
             outcome.text == "memcheck: ERROR SUMMARY: 0 errors; initcheck: ERROR SUMMARY: 0 errors"
         )
@@ -219,6 +221,6 @@ class TestComputeSanitizer:
     ) -> None:
         install(script.replace("sleep", "exec sleep"))
         until = time.monotonic() + (0 if "sleep" in script else 60)
-        outcome = gpu_check_sanitizer.check_sanitizer(dataclasses.replace(bench, until=until))
+        outcome = sanitizer.check_sanitizer(dataclasses.replace(bench, until=until))
         assert outcome.verdict == verdict
         assert text in outcome.text

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-import gpu_check_packed
-import gpu_check_tests
 import pack_gpu_check
 import rehearse_gpu
-from gpu_check_bench import Bench
+from gpu_checks import own_tests, packed
+from gpu_checks.bench import Bench
 
 _NAME = "cp{}{}".format(*sys.version_info[:2])
 
@@ -44,14 +43,17 @@ def bare(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
     (tmp_path / "prefetch" / "_kernels").mkdir()
-    (tmp_path / "scripts").mkdir()
-    shutil.copy(gpu_check_packed.__file__, tmp_path / "scripts")
+    room = tmp_path / "scripts" / "gpu_checks"
+    room.mkdir(parents=True)
+    for name in ("__init__.py", "packed.py"):
+        shutil.copy(Path(packed.__file__).with_name(name), room)
     return tmp_path
 
 
 def use_packed(bare: Path) -> subprocess.CompletedProcess[str]:
     code = (
-        "import gpu_check_packed, os, sys; gpu_check_packed.use_packed(); import lmdb, prefetch; "
+        "import os, sys; from gpu_checks.packed import use_packed; use_packed(); "
+        "import lmdb, prefetch; "
         "print(lmdb.__file__, prefetch.__file__, os.environ['PYTHONPATH'], sep='\\n')"
     )
     # Without site-packages, as if nothing were installed.
@@ -87,9 +89,9 @@ def test_what_is_not_packed_for_this_python_is_said(bare: Path) -> None:
 
 
 def test_where_all_is_installed_nothing_packed_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_check_packed, "_is_installed", lambda _: True)
+    monkeypatch.setattr(packed, "_is_installed", lambda _: True)
     path, environment = list(sys.path), dict(os.environ)
-    gpu_check_packed.use_packed()
+    packed.use_packed()
     assert (path, environment) == (sys.path, dict(os.environ))
 
 
@@ -115,7 +117,7 @@ class TestTheTestsOutput:
     def test_what_did_not_come_to_its_end_is_not_wrong(
         self, status: int | None, lines: list[str], expected: str
     ) -> None:
-        outcome = gpu_check_tests.verdict(status, lines)
+        outcome = own_tests.verdict(status, lines)
         assert outcome.verdict == expected
         assert lines[-1] in outcome.text
 
@@ -137,8 +139,8 @@ class TestTheTestsOutput:
 def test_the_tests_get_their_time_and_no_more(
     monkeypatch: pytest.MonkeyPatch, code: str, expected: str
 ) -> None:
-    monkeypatch.setattr(gpu_check_tests, "_SUMMARY_S", 5)
-    monkeypatch.setattr(gpu_check_tests, "_command", lambda _: [sys.executable, "-c", code])
+    monkeypatch.setattr(own_tests, "_SUMMARY_S", 5)
+    monkeypatch.setattr(own_tests, "_command", lambda _: [sys.executable, "-c", code])
     bench = Bench(
         device=SimpleNamespace(name="cuda:0"),
         source=Path(),
@@ -149,7 +151,7 @@ def test_the_tests_get_their_time_and_no_more(
         quick=True,
         until=time.monotonic() + 7,
     )
-    assert gpu_check_tests.check_tests(bench).verdict == expected
+    assert own_tests.check_tests(bench).verdict == expected
 
 
 class TestTheRehearsal:

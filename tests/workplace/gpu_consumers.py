@@ -10,12 +10,12 @@ from unittest.mock import MagicMock
 import cupy
 import numpy as np
 
-from gpu_check_bench import BATCH
+from gpu_checks.bench import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
 
 runtime = cupy.cuda.runtime
 

@@ -1,6 +1,6 @@
 """NVIDIA's compute-sanitizer on the kernel that transforms, where it is installed.
 
-This file is also what runs under it: ``gpu_check_sanitizer.py DATABASE DEVICE SIDE`` does the check
+This file is also what runs under it: ``sanitizer.py DATABASE DEVICE SIDE`` does the check
 of the transformation's bytes, and ends as a program does that has nothing to hide from its tools.
 """
 
@@ -14,14 +14,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpu_check_bench import Bench, NotHereError, Outcome, is_fake, this_python
-from gpu_check_bytes import check_transform
+from gpu_checks.batch_bytes import check_transform
+from gpu_checks.bench import Bench, NotHereError, Outcome, is_fake, this_python
 from memory import open_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOOLS: Final = ("memcheck", "initcheck")
+_SCRIPT: Final = Path(__file__).resolve()
 _FOUND: Final = 86  # exit status where the tool has found something
 _WRONG: Final = 1
 _NOT_HERE: Final = 3
@@ -34,7 +35,9 @@ def check_sanitizer(bench: Bench) -> Outcome:
     program = _program()
     if program is None:
         raise NotHereError("compute-sanitizer is not installed")
-    script = [str(Path(__file__).resolve()), str(bench.source), bench.device.name, str(_SIDE)]
+    script = [str(_SCRIPT), str(bench.source), bench.device.name, str(_SIDE)]
+    # Python looks for what a script imports in the script's own folder only.
+    path = [str(_SCRIPT.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     found = []
     for tool in TOOLS:
         options = ["--tool", tool, "--error-exitcode", str(_FOUND)]
@@ -45,6 +48,7 @@ def check_sanitizer(bench: Bench) -> Outcome:
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
                 timeout=max(1.0, bench.until - time.monotonic()),
             )
         except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import prefetch
-from gpu_check_bench import BATCH, RECORDS, NotHereError, Outcome
+from gpu_checks.bench import BATCH, RECORDS, NotHereError, Outcome
 from memory import DeviceBuffer
 from prefetch.testing import encode_image, write_database
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
     from memory import Blob, Stream
 
 _DEPTH: Final = 8  # batches that the slow stream may be behind

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpu_check_bench import NotHereError, Outcome
+from gpu_checks.bench import NotHereError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
 
 _DEFAULT, _READ_ONLY = 0x00, 0x08  # cudaHostRegister's flags
 _PAGE: Final = mmap.PAGESIZE

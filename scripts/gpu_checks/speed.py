@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpu_check_bench import BATCH, Outcome
-from gpu_check_bytes import transforming, transforms
+from gpu_checks.batch_bytes import transforming, transforms
+from gpu_checks.bench import BATCH, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import prefetch
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
 
 
 def _feed_s(bench: Bench, feed: prefetch.Feed) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import lmdb
 import numpy as np
 
-from gpu_check_bench import BATCH, RECORDS, NotHereError, Outcome
+from gpu_checks.bench import BATCH, RECORDS, NotHereError, Outcome
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
 
 
 class Datums:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 PACKED: Final = ROOT / "build" / "gpu-check"
 EXTENSION: Final = "_c.abi3.so"
 

@@ -14,15 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpu_check_bench import NotHereError, Outcome
+from gpu_checks.bench import NotHereError, Outcome
+from gpu_checks.packed import ROOT
 
 if TYPE_CHECKING:
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
 
-ROOT: Final = Path(__file__).resolve().parent.parent
 
 _NEEDED: Final = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis")
 _MOST_PROCESSES: Final = 8

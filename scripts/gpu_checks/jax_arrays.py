@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpu_check_bench import BATCH, RECORDS, NotHereError, Outcome, is_fake
+from gpu_checks.bench import BATCH, RECORDS, NotHereError, Outcome, is_fake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
 
 
 def check_jax(bench: Bench) -> Outcome:

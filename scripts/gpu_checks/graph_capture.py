@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpu_check_bench import BATCH, RECORDS, Outcome, is_fake
+from gpu_checks.bench import BATCH, RECORDS, Outcome, is_fake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     import prefetch
-    from gpu_check_bench import Bench
+    from gpu_checks.bench import Bench
 
 _WORK_S: Final = 0.2  # the longest that a capture is kept open for the readers to do something
 
