@@ -17,9 +17,6 @@ records; without it NumPy does, with the same bytes in more time.
 
 from __future__ import annotations
 
-from prefetch import _startup  # before all that takes a while
-
-# isort: split
 import logging
 from typing import TYPE_CHECKING
 
@@ -113,9 +110,6 @@ del _name
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _warn_of_hidden()
-
-if _startup.begun:
-    _startup.end()
 
 
 def __getattr__(name: str) -> object:

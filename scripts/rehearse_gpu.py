@@ -141,7 +141,7 @@ def _copy_checkout() -> None:
     for name in ("configs", "docs", "memory", "prefetch", "proto", "scripts", "tests"):
         built = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc")
         shutil.copytree(ROOT / name, CHECKOUT / name, ignore=built)
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "ringfeed_cli.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, CHECKOUT / name)
     (CHECKOUT / "build").mkdir()
     (CHECKOUT / "build" / "fakecuda").symlink_to(ROOT / "build" / "fakecuda")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import lmdb
 
 from prefetch._errors.classes import QuarantineError, SourceError
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._source.lmdb.before_writing import check_sound, find_irregular
 from prefetch._source.lmdb.file import DatabaseFile
 from prefetch._source.lmdb.lock_file import LOCK_FILE_BYTES

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 
 from memory.threads import ALLOW_MORE
 from prefetch._errors.os_limits import cure_in
-from prefetch._errors.text import (
+from prefetch._errors.printable import (
     counted,
     printable_fault,
     printable_message,

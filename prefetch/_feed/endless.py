@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import EmptyDatabaseError
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

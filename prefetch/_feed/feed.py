@@ -15,7 +15,7 @@ from prefetch._errors.classes import (
     StaleIteratorError,
     StateError,
 )
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._feed.into import Into
 from prefetch._feed.serving import AsyncServing
 from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken

@@ -14,7 +14,7 @@ import numpy as np
 
 from prefetch._bad_records.policy import BadRecord
 from prefetch._errors.classes import RecordError
-from prefetch._errors.text import printable_key
+from prefetch._errors.printable import printable_key
 from prefetch._plan.draws import CounterDraws
 from prefetch._process.nvtx import ranged
 from prefetch._record.faults import Fault

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import cv2
 import numpy as np
 
-from prefetch._errors.text import printable_line
+from prefetch._errors.printable import printable_line
 from prefetch._files.output import is_written_into, write_whole
 
 if TYPE_CHECKING:

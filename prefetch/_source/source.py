@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 import lmdb
 
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
-from prefetch._errors.text import printable_path
+from prefetch._errors.printable import printable_path
 from prefetch._source.lmdb.database import Database
 from prefetch._source.lmdb.snapshot import Snapshot
 from prefetch._source.records import RecordReader, Records, Walker

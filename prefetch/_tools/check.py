@@ -11,7 +11,7 @@ import numpy as np
 
 from prefetch._config.load import load_config
 from prefetch._errors.classes import LabelsNotProducedError
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
 from prefetch._record.wire import DatumError, parse_datum

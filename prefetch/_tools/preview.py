@@ -16,7 +16,7 @@ import numpy as np
 
 from prefetch._config.load import load_config
 from prefetch._errors.classes import LabelsNotProducedError
-from prefetch._errors.text import counted, printable_key, printable_name
+from prefetch._errors.printable import counted, printable_key, printable_name
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prefetch import _startup
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,16 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 done; 1 an error, which was printed; 2 the arguments are wrong; 130
-        interrupted by Ctrl-C (while the commands are imported, it ends the process itself); 141 the
-        output goes into a pipe that was closed before all of it was written.
+        interrupted by Ctrl-C; 141 the output goes into a pipe that was closed before all of it was
+        written.
     """
     try:
-        begun = arguments is None and _startup.begin()
-        try:
-            from prefetch.cli.app import run  # noqa: PLC0415 - typer is imported at use
-        finally:
-            if begun:
-                _startup.end()
+        from prefetch.cli.app import run  # noqa: PLC0415 - typer is imported at use
+
         return run(arguments)
     except KeyboardInterrupt:  # while the commands were imported, or as the last one ended
         return 130

@@ -1,10 +1,10 @@
-"""``python -m prefetch.cli`` is ``ringfeed``."""
+"""``python -m prefetch.cli`` is ``ringfeed``, from where the library has been imported on."""
 
 from __future__ import annotations
 
 import sys
 
-from prefetch.cli import main
+from ringfeed_cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

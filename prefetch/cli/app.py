@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from memory import SyncedMemoryError
 from prefetch._errors.classes import PrefetchError
-from prefetch._errors.text import printable_path
+from prefetch._errors.printable import printable_path
 from prefetch.cli.bench import bench
 from prefetch.cli.check import check
 from prefetch.cli.convert import convert

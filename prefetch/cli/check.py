@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prefetch._errors.text import counted, printable_key
+from prefetch._errors.printable import counted, printable_key
 from prefetch.cli.opening import (
     ConfigArgument,
     JsonOption,

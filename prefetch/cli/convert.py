@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._files.output import OutputError, check_writable
 from prefetch.cli.outputs import check_folder, check_no_dangling_link, check_no_input
 from prefetch.cli.tables import check_unreadable, remove_unreadable, table, write_unreadable

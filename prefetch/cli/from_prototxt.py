@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from prefetch._errors.text import printable_line
+from prefetch._errors.printable import printable_line
 from prefetch.cli.opening import OPTION_NAMES, LayerOption, RootOption, StageOption, check_there
 from prefetch.cli.outputs import ForceOption, check_folder, check_free, check_no_input, config_files
 

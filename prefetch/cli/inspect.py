@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prefetch._errors.text import counted, printable_key
+from prefetch._errors.printable import counted, printable_key
 from prefetch.cli.opening import ChannelsOption, JsonOption  # noqa: TC001 - typer reads the annotations
 from prefetch.cli.outputs import ForceOption, check_free, check_no_input, database_files
 from prefetch.cli.show import check_picture_name

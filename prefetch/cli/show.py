@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from prefetch._errors.text import counted, printable_key, printable_line
+from prefetch._errors.printable import counted, printable_key, printable_line
 from prefetch.cli.opening import (
     ConfigArgument,
     JsonOption,

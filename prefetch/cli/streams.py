@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from prefetch._errors.text import printable_message
+from prefetch._errors.printable import printable_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

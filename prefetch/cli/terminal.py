@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from prefetch._errors.classes import PrefetchWarning
-from prefetch._errors.text import printable_line
+from prefetch._errors.printable import printable_line
 from prefetch.cli.streams import tell
 
 if TYPE_CHECKING:

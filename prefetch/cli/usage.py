@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-from prefetch._errors.text import printable_message
+from prefetch._errors.printable import printable_message
 
 _EXPECTED: Final = {
     "greater_than_equal": "{ge:g} or more",

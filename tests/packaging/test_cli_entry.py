@@ -196,31 +196,53 @@ _STARTS: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("start", _STARTS)
-@pytest.mark.parametrize("module", ["logging", "numpy", "lmdb", "typer"])
-def test_ctrl_c_while_it_is_imported_ends_it_without_a_word(
-    start: str, module: str, tmp_path: Path
-) -> None:
-    """It comes as one of the modules is imported, of which the first are the library's own."""
-    (tmp_path / f"{module}.py").write_text(
+def _interrupted_at_import_of(
+    module: str, start: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Start the command, where Ctrl-C comes as a module is imported."""
+    (folder / f"{module}.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
     )
     # As pip writes it.
-    (tmp_path / "ringfeed").write_text(
-        "import sys\nfrom prefetch.cli import main\nsys.exit(main())\n"
+    (folder / "ringfeed").write_text(
+        "import sys\nfrom ringfeed_cli import main\nsys.exit(main())\n"
     )
-    search = os.pathsep.join([str(tmp_path), str(_CHECKOUT)])
-    ended = subprocess.run(
+    search = os.pathsep.join([str(folder), str(_CHECKOUT)])
+    return subprocess.run(
         [sys.executable, *_STARTS[start], "inspect", "nowhere"],
-        cwd=tmp_path,
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": search},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
+
+
+@pytest.mark.parametrize(
+    ("start", "module"),
+    [
+        *[("command", module) for module in ("logging", "numpy", "lmdb", "typer")],
+        ("module", "typer"),
+    ],
+)
+def test_ctrl_c_while_it_is_imported_ends_it_without_a_word(
+    start: str, module: str, tmp_path: Path
+) -> None:
+    """It comes as one of the modules is imported, of which the first are the library's own."""
+    ended = _interrupted_at_import_of(module, start, tmp_path)
     assert ("", "") == (ended.stdout, ended.stderr)
     assert ended.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize("module", ["logging", "numpy", "lmdb"])
+def test_ctrl_c_while_python_imports_the_library_for_a_module_ends_it_too(
+    module: str, tmp_path: Path
+) -> None:
+    """With -m Python imports the package before any code of the command: it shows a traceback."""
+    ended = _interrupted_at_import_of(module, "module", tmp_path)
+    assert (-signal.SIGINT, "") == (ended.returncode, ended.stdout)
+    assert "KeyboardInterrupt" == ended.stderr.splitlines()[-1]
 
 
 def test_the_tests_of_ctrl_c_pass_where_a_shell_has_it_ignored() -> None:
@@ -246,9 +268,9 @@ def test_what_ctrl_c_was_to_do_before_it_starts_it_does_again(handler: str, tmp_
     (tmp_path / "ringfeed").write_text(
         "import signal\n"
         f"signal.signal(signal.SIGINT, signal.{handler})\n"
-        "import prefetch.cli\n"
+        "import ringfeed_cli\n"
         f"assert signal.getsignal(signal.SIGINT) is signal.{handler}\n"
-        "assert 0 == prefetch.cli.main()\n"
+        "assert 0 == ringfeed_cli.main()\n"
         f"assert signal.getsignal(signal.SIGINT) is signal.{handler}\n"
     )
     subprocess.run(
@@ -291,4 +313,4 @@ def test_the_installed_command_is_ringfeed(distribution: Distribution) -> None:
         for entry in installed.entry_points
         if entry.group == "console_scripts"
     ]
-    assert ("ringfeed", "prefetch.cli:main") == (found.name, found.value)
+    assert ("ringfeed", "ringfeed_cli:main") == (found.name, found.value)

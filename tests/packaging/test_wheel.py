@@ -34,11 +34,11 @@ def _metadata(distribution: Distribution) -> dict[str, list[str]]:
     return {name: message.get_all(name, []) for name in set(message)}
 
 
-def test_the_wheel_s_top_level_is_the_two_packages_and_the_metadata(
+def test_the_wheel_s_top_level_is_the_two_packages_the_command_and_the_metadata(
     wheel_files: list[str], distribution: Distribution
 ) -> None:
     version = _metadata(distribution)["Version"][0]
-    expected = {"memory", "prefetch", f"ringfeed-{version}.dist-info"}
+    expected = {"memory", "prefetch", "ringfeed_cli.py", f"ringfeed-{version}.dist-info"}
     assert expected == {name.partition("/")[0] for name in wheel_files}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prefetch._errors.classes import CorruptDatabaseError, FeedClosedError, SourceError
 from prefetch._errors.context import error_context
-from prefetch._errors.text import printable_path
+from prefetch._errors.printable import printable_path
 from prefetch._kernels import selection
 from prefetch._source.lmdb.index import RecordIndex
 from prefetch._source.lmdb.mapped import Mapping

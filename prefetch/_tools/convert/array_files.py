@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._files.input import check_regular, open_regular, read_regular
 from prefetch._tools.convert.arrays import ArrayExamples, check_some
 from prefetch._tools.convert.errors import InputError, OptionsError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._record.wire import encode_datum
 from prefetch._tools.convert.errors import InputError
 from prefetch._tools.convert.examples import Example

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import PrefetchError
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 import cv2
 import numpy as np
 
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._files.input import check_regular, open_regular
 from prefetch._record.decode import MAX_PIXELS, MAX_PIXELS_PER_BYTE, ImageDecoder
 from prefetch._record.faults import BadRecordError, Reason

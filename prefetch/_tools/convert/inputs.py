@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._plan.permutation import shuffled
 from prefetch._tools.convert.array_files import is_idx, read_arrays, read_cifar, read_mnist
 from prefetch._tools.convert.errors import InputError, OptionsError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefetch._errors.text import printable_name
+from prefetch._errors.printable import printable_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from prefetch._errors.text import counted, printable_name
+from prefetch._errors.printable import counted, printable_name
 from prefetch._files.input import read_file_or_pipe
 from prefetch._tools.convert.errors import InputError
 from prefetch._tools.convert.labels import FLOATS_HINT, LabelError, LabelRule, parse_label

@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from prefetch._errors.text import counted
+from prefetch._errors.printable import counted
 from prefetch._process.limits import num_cores
 from prefetch._tools.convert.draft import Draft
 from prefetch._tools.convert.errors import (

@@ -1,8 +1,8 @@
-r"""Names and keys as people read them: one line, whatever bytes they are of.
+r"""Names, keys, values and counts as a message shows them: short, and safe to print.
 
 Bytes that are no UTF-8 become ``\xf6``, what would steer a terminal or break the line its escape,
 such as ``\t``, and a backslash two of them, so that no two keys are shown alike; letters of all
-scripts stay. What is shown once, and messages that it stands in, are shown again as they are.
+scripts stay. What is printable already, and messages that it stands in, stay as they are.
 """
 
 from __future__ import annotations

@@ -18,7 +18,12 @@ from prefetch._errors.classes import (
     SourceError,
     StateError,
 )
-from prefetch._errors.text import printable_key, printable_line, printable_message, printable_name
+from prefetch._errors.printable import (
+    printable_key,
+    printable_line,
+    printable_message,
+    printable_name,
+)
 from prefetch._files.output import OutputError
 from prefetch._tools.convert import InputError
 
