@@ -246,9 +246,7 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     options = {**_options(source, threads), **more}
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "prefetch._source.source._MOST_INDEXING_S", -1
-        )  # walk the first epoch
+        patch.setattr("prefetch._source.source._MOST_INDEXING_S", -1)  # walk the first epoch
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
@@ -392,9 +390,7 @@ def test_the_nth_image_or_page_that_fails_is_the_consumers_error_behind_the_batc
     options = _options(encoded, threads, epochs=1)
     error = OSError(5, "Input/output error, on command")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "prefetch._source.source._MOST_INDEXING_S", -1
-        )  # walk the first epoch
+        patch.setattr("prefetch._source.source._MOST_INDEXING_S", -1)  # walk the first epoch
         feed = prefetch.open(options)
         if effect == "decode":
             nth = _Nth(patch, ImageDecoder, "decode", number=number, error=error)

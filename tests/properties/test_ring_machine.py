@@ -409,9 +409,7 @@ class RingMachine(RuleBasedStateMachine):
         with ExitStack() as stack:
             stack.enter_context(mock.patch("prefetch._ring.ring.SimpleQueue", Inbox))
             # The first epoch is walked, as if the index took a while.
-            stack.enter_context(
-                mock.patch("prefetch._source.source._MOST_INDEXING_S", -1)
-            )
+            stack.enter_context(mock.patch("prefetch._source.source._MOST_INDEXING_S", -1))
             self.feed = prefetch.open(
                 {
                     "source": self.source,
