@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
@@ -17,6 +16,7 @@ from memory._errors import (
     SyncedMemoryError,
     UnknownDeviceError,
 )
+from memory.spelling import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ _logger = logging.getLogger("memory")
 _VALID_SPECS = ("auto", "cpu", "simulated", "cuda", "cuda:N")
 
 
-# Words people use for a device; difflib alone takes "gpu" for "cpu".
+# Words people use for a device; by its spelling alone "gpu" is nearest to "cpu".
 _OTHER_NAMES = {"gpu": "cuda", "host": "cpu", "fake": "simulated", "sim": "simulated"}
 
 
@@ -91,8 +91,7 @@ def _open(spec: str | Device, options: Mapping[str, Any]) -> Device:
 def _nearest(spec: str) -> str | None:
     word = spec.strip().lower().partition(":")[0]
     names = [name for name in _VALID_SPECS if ":" not in name]
-    close = difflib.get_close_matches(word, names, n=1)
-    return _OTHER_NAMES.get(word, close[0] if close else None)
+    return _OTHER_NAMES.get(word) or nearest(word, names)
 
 
 def _refuse_options(

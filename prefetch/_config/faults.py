@@ -7,26 +7,25 @@ valid name, and differ in style from the rest of the package. Each of its errors
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from memory.spelling import nearest
 from prefetch._config.foreign_names import CALLED_HERE
 from prefetch._errors.classes import ConfigError, ConfigFault, ConfigNotFoundError, PrefetchError
 from prefetch._errors.os_limits import describe_os_error
+from prefetch._errors.printable import printable_value, printable_with_kind
 from prefetch._files.path_hints import hint
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pydantic.fields import FieldInfo
 
-_SHOWN_CHARACTERS = 80
-_MOST_SHOWN_BITS = 4096  # Python refuses to write out 4300 digits
 _MOST_DEPTH = 32
 # Guessing takes 0.5 ms, a file may hold any number of unknown names, and an error shows 20.
 _MOST_GUESSED = 20
@@ -121,55 +120,9 @@ def in_file_order(faults: Iterable[ConfigFault]) -> tuple[ConfigFault, ...]:
     return tuple(sorted(faults, key=lambda f: math.inf if f.line is None else f.line))
 
 
-def printable_value(value: object) -> str:
-    """Return a value as it is written in YAML, with its kind where the look alone would mislead."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return f"{str(value).lower()} (a boolean)"
-    if isinstance(value, int) and value.bit_length() > _MOST_SHOWN_BITS:
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, int | float):
-        return _shortened(str(value))
-    kinds = (
-        (str, "text"),
-        (bytes | bytearray, "bytes"),
-        (Mapping, "a mapping"),
-        (Sequence, "a list"),
-    )
-    kind = next((name for base, name in kinds if isinstance(value, base)), None)
-    plain = list(value) if kind == "a list" and isinstance(value, Sequence) else value
-    kind = kind or f"an object of type {type(value).__name__}"
-    try:
-        return f"{_shortened(repr(plain))} ({kind})"
-    except (ValueError, RecursionError):  # of an integer of thousands of digits, or of depth
-        return kind
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= _SHOWN_CHARACTERS:
-        return text
-    return f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
-
-
-def nearest(word: object, choices: Iterable[str]) -> str | None:
-    """Return the choice that a mistyped word most likely stands for, or None."""
-    if not isinstance(word, str):
-        return None
-    by_lower = {choice.lower(): choice for choice in choices}
-    begun = [name for name in by_lower if word and name.startswith(f"{word.lower()}_")]
-    found = begun or difflib.get_close_matches(word.lower(), by_lower, n=1)
-    if found:
-        return by_lower[found[0]]
-    # One of the words of a longer name, as crop and croop are of crop_size.
-    by_part = {part: choice for name, choice in by_lower.items() for part in name.split("_")}
-    parts = difflib.get_close_matches(word.lower(), by_part, n=1, cutoff=0.75)
-    return by_part[parts[0]] if parts else None
-
-
 def expected_one_of(value: object, choices: Sequence[str]) -> str:
     """Return the message for a value that is none of the choices."""
-    message = f"expected one of {', '.join(choices)}; found {printable_value(value)}"
+    message = f"expected one of {', '.join(choices)}; found {printable_with_kind(value)}"
     guess = nearest(value, choices)
     return f"{message}; did you mean {guess}?" if guess else message
 
@@ -205,7 +158,9 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Config
                 expected = _EXPECTED.get(kind, kind).format(**found.get("ctx", {}))
                 if field is not None and field.default is None and kind.endswith("_type"):
                     expected += " or null"
-                message = f"expected {expected}, found {printable_value(value)}{_cure(kind, value)}"
+                message = (
+                    f"expected {expected}, found {printable_with_kind(value)}{_cure(kind, value)}"
+                )
         yield ConfigFault(key, message + _cure_of_null(location, value, model))
 
 
@@ -232,7 +187,7 @@ def _cure_of_null(location: tuple[str | int, ...], value: object, model: type[Ba
     default = field.default
     if isinstance(default, BaseModel):
         return "; leave it out for its default"
-    spelled = default if isinstance(default, str) else printable_value(default).partition(" (")[0]
+    spelled = default if isinstance(default, str) else printable_value(default)
     return f"; leave it out for its default, {spelled}"
 
 

@@ -13,7 +13,6 @@ from prefetch._config.faults import (
     in_file_order,
     is_folder,
     is_within,
-    printable_value,
     refusing_no_file,
 )
 from prefetch._config.feed_config import FeedConfig
@@ -21,6 +20,7 @@ from prefetch._config.models import TransformConfig
 from prefetch._config.option_types import absolute, encodable, expanded, plain
 from prefetch._config.origin import ConfigPlace, place_of, put_place
 from prefetch._errors.classes import ConfigError, ConfigFault
+from prefetch._errors.printable import printable_with_kind
 from prefetch._files.path_hints import URL
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _name_of_file(origin: object) -> str:
             raise ConfigError("configuration", (ConfigFault("", str(error)),)) from None
     message = (
         "expected the path of a YAML file, or the options as a mapping or a FeedConfig, as in "
-        f"{_EXAMPLE}; found {'nothing' if origin is None else printable_value(origin)}"
+        f"{_EXAMPLE}; found {'nothing' if origin is None else printable_with_kind(origin)}"
     )
     raise ConfigError("configuration", (ConfigFault("", message),))
 

@@ -17,8 +17,9 @@ import lmdb
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
 
-from prefetch._config.faults import expected_one_of, printable_value
+from prefetch._config.faults import expected_one_of
 from prefetch._errors.classes import ConfigError, ConfigFault
+from prefetch._errors.printable import printable_with_kind
 from prefetch._files.path_hints import URL
 
 MOST_DEPTH = 20
@@ -109,7 +110,7 @@ def _path(value: object) -> Path:
     if isinstance(value, str | os.PathLike):
         name = os.fspath(value)
         if isinstance(name, str) and "\0" in name:
-            raise ValueError(f"no path holds a NUL character, found {printable_value(name)}")
+            raise ValueError(f"no path holds a NUL character, found {printable_with_kind(name)}")
         if isinstance(name, str) and URL.match(name):
             raise ValueError(f"expected a local path, found the URL {name[:80]!r}; copy it here")
         if isinstance(name, str) and name:
@@ -118,7 +119,9 @@ def _path(value: object) -> Path:
             except FileNotFoundError as error:
                 raise ValueError(str(error)) from None
     cure = "; give it as text, as os.fsdecode does" if isinstance(value, bytes) else ""
-    raise ValueError(f"expected the path of a file or folder, found {printable_value(value)}{cure}")
+    raise ValueError(
+        f"expected the path of a file or folder, found {printable_with_kind(value)}{cure}"
+    )
 
 
 def _optional_path(value: object) -> Path | None:
@@ -143,7 +146,7 @@ def _threads(value: object) -> int | Literal["auto"]:
         return value
     raise ValueError(
         f"expected auto, or a number of threads from 1 to {_MOST_THREADS}; "
-        f"found {printable_value(value)}"
+        f"found {printable_with_kind(value)}"
     )
 
 
@@ -158,7 +161,7 @@ def _device(value: object) -> Any:
         meant = f"cuda:{number}" if number.isdecimal() else "cuda"
         choices = ", ".join((*_DEVICES, "cuda:N"))
         raise ValueError(
-            f"expected one of {choices}; found {printable_value(value)}; did you mean {meant}?"
+            f"expected one of {choices}; found {printable_with_kind(value)}; did you mean {meant}?"
         )
     raise ValueError(expected_one_of(value, (*_DEVICES, "cuda:N")))
 
@@ -168,7 +171,7 @@ def _scale(value: object) -> float | tuple[float, ...]:
     numbers = tuple(_single(number) for item in values if (number := _finite(item)) is not None)
     if not values or len(numbers) < len(values):
         raise ValueError(
-            f"expected a number, or a list of one a channel; found {printable_value(value)}"
+            f"expected a number, or a list of one a channel; found {printable_with_kind(value)}"
         )
     return numbers if isinstance(value, tuple) else numbers[0]
 
@@ -185,7 +188,7 @@ def _single(number: float) -> float:
     if abs(number) > _LARGEST_FLOAT32:
         raise ValueError(
             f"expected at most {_LARGEST_FLOAT32:.8g}, the largest float32, in size; "
-            f"found {printable_value(number)}"
+            f"found {printable_with_kind(number)}"
         )
     return number
 

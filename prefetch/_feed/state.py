@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prefetch._errors.classes import StateError
+from prefetch._errors.printable import printable_value
 from prefetch._plan.mersenne import MAX_MERSENNE_SEED
 from prefetch._plan.philox import MAX_SEED
 from prefetch._plan.position import Position
-from prefetch._plan.saved_values import is_same, is_whole, printable_value
+from prefetch._plan.saved_values import is_same, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._plan.saved_values import is_whole, printable_value
+from prefetch._errors.printable import printable_value
+from prefetch._plan.saved_values import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

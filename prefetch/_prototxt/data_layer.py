@@ -29,7 +29,7 @@ from prefetch._errors.classes import (
     UnsupportedSourceError,
 )
 from prefetch._prototxt.draws import is_random
-from prefetch._prototxt.field_names import COMPUTING_TYPES, LAYERS, meant
+from prefetch._prototxt.field_names import COMPUTING_TYPES, LAYERS, correct_name
 from prefetch._prototxt.layers import NetworkLayer, read_layers
 from prefetch.caffe import DataParameter, Phase
 
@@ -238,7 +238,7 @@ def _refusal(layer: NetworkLayer) -> str:
     kind = layer.parameter.type
     if not kind:
         return f'layer {layer} has no type; write type: "Data" for one that reads a database'
-    guess = None if kind in _INSTEAD else meant(kind, ("Data", *_INSTEAD))
+    guess = None if kind in _INSTEAD else correct_name(kind, ("Data", *_INSTEAD))
     if guess is not None:
         return f"layer {layer} is of type {kind}, which Caffe does not have; did you mean {guess}?"
     return (

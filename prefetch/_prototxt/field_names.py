@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from prefetch._config.faults import nearest
+from memory.spelling import nearest
 from prefetch._errors.classes import ConfigFault
 from prefetch.caffe import (
     DataParameter,
@@ -122,7 +122,7 @@ def misspelt_fields(fields: Iterable[TextField]) -> Iterator[ConfigFault]:
     """
     for field in fields:
         if field.name not in NETWORK_FIELDS | SOLVER_FIELDS:
-            guess = meant(field.name, NETWORK_FIELDS | SOLVER_FIELDS)
+            guess = correct_name(field.name, NETWORK_FIELDS | SOLVER_FIELDS)
             if guess is not None:
                 yield _fault(field, "", "a network", guess)
         yield from _inside(field)
@@ -159,7 +159,7 @@ def _slips(
 ) -> Iterator[ConfigFault]:
     for inner in field.fields:
         if inner.name not in known:
-            guess = meant(inner.name, known if choices is None else choices)
+            guess = correct_name(inner.name, known if choices is None else choices)
             if guess is not None:
                 yield _fault(inner, field.name, _KINDS[field.name], guess)
 
@@ -168,7 +168,7 @@ def _strangers(field: TextField) -> Iterator[ConfigFault]:
     known = _RULES[field.name]
     for inner in field.fields:
         if inner.name not in known:
-            guess = meant(inner.name, known) or nearest(inner.name, known)
+            guess = correct_name(inner.name, known) or nearest(inner.name, known)
             yield _fault(inner, field.name, _KINDS[field.name], guess, sorted(known))
 
 
@@ -180,7 +180,7 @@ def _fault(
     return ConfigFault(key, f"is no field of {kind} in Caffe; {cure}", field.line)
 
 
-def meant(name: str, known: Iterable[str]) -> str | None:
+def correct_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that one stands for which is a slip or an abbreviation of it, or None.
 
     One letter in four may be wrong, missing, too many or in its neighbour's place; ``_param``

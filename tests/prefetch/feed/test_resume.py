@@ -220,7 +220,7 @@ def test_a_seed_that_was_drawn_is_saved(source: Path) -> None:
     ("change", "named"),
     [
         ({"seed": 4}, "config seed: was 3, is 4"),
-        ({"shuffle": True}, "config shuffle: was False, is True"),
+        ({"shuffle": True}, "config shuffle: was false, is true"),
         ({"phase": "test"}, "config phase: was 'train', is 'test'"),
         ({"transform": {"crop_size": 6}}, "config transform.crop_size: was 5, is 6"),
         ({"transform": {"mean_value": [3]}}, "config transform.mean_value"),
@@ -300,8 +300,8 @@ def test_how_a_state_names_its_records_and_its_mean_image_is_frozen(tmp_path: Pa
     ("state", "found"),
     [
         ({"format": 9, "served": 3}, "9"),
-        ({"format": True}, "True"),
-        ({"served": 3}, "None"),
+        ({"format": True}, "true"),
+        ({"served": 3}, "null"),
         ([1], r"\[1\]"),
         ("text", "'text'"),
     ],
