@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from prefetch._plan.mersenne import MAX_MERSENNE_SEED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prefetch._config.models import FeedOptions, TransformConfig
-
-_LARGEST_CAFFE_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ def _in_order(config: FeedOptions) -> Iterator[Contradiction]:
                 else "would give each rank an order of its own; give all ranks the same number"
             ),
         )
-    if config.rng == "caffe" and config.seed is not None and config.seed > _LARGEST_CAFFE_SEED:
+    if config.rng == "caffe" and config.seed is not None and config.seed > MAX_MERSENNE_SEED:
         yield Contradiction(
             ("seed", "rng"),
-            f"expected a seed of {_LARGEST_CAFFE_SEED} or less with rng caffe, "
+            f"expected a seed of {MAX_MERSENNE_SEED} or less with rng caffe, "
             f"whose seeds have 32 bits; found {config.seed}",
         )
     if config.draws_before and config.rng != "caffe":

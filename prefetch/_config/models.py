@@ -22,8 +22,10 @@ from prefetch._config.option_types import (
     Sources,
     Threads,
 )
+from prefetch._plan.order import LastBatch, ShardPolicy
+from prefetch._plan.philox import MAX_SEED
+from prefetch._record.decode import MAX_PIXELS, MAX_PIXELS_PER_BYTE
 
-_LARGEST_SEED = 2**64 - 1
 # More than there can be of anything, and few enough for every sum in 64 bits.
 _MOST = 2**53
 
@@ -62,7 +64,7 @@ class ShardConfig(_Options):
     world_size: int = Field(
         default=1, ge=1, le=_MOST, description="How many processes share the epoch."
     )
-    policy: Literal["pad", "drop", "caffe"] = Field(
+    policy: ShardPolicy = Field(
         default="pad",
         description=(
             "Where the records do not divide by world_size: pad repeats some from the start of "
@@ -107,9 +109,9 @@ class TransformConfig(_Options):
     )
     force_gray: bool = Field(default=False, description="Decode encoded images to one channel.")
     max_pixels_per_byte: int = Field(
-        default=2048,
+        default=MAX_PIXELS_PER_BYTE,
         ge=1,
-        le=2**28,
+        le=MAX_PIXELS,
         description=(
             "Encoded images of more than 2^24 pixels may have so many for each byte of their file; "
             "others are bad records, so that a few bytes cannot take all memory."
@@ -181,7 +183,7 @@ class FeedOptions(_Options):
     phase: Literal["train", "test"] = Field(
         default="train", description="train: random crop; test: centre crop."
     )
-    seed: Annotated[int, Field(ge=0, le=_LARGEST_SEED)] | None = Field(
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = Field(
         default=0,
         description="Seed of crops, mirrors and order; null: from the system, and logged.",
     )
@@ -205,7 +207,7 @@ class FeedOptions(_Options):
         default=None, description="Epochs served in all; null: as many as are asked for."
     )
     shuffle: bool = Field(default=False, description="Another order of the records every epoch.")
-    last_batch: Literal["partial", "drop", "wrap"] = Field(
+    last_batch: LastBatch = Field(
         default="partial",
         description=(
             "Where the records do not divide by batch_size: partial serves a smaller last batch, "

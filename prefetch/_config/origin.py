@@ -43,7 +43,7 @@ def place_of(config: FeedConfig) -> ConfigPlace | None:
     return place if isinstance(place, ConfigPlace) else None
 
 
-def placed(error: ConfigError, config: FeedConfig) -> ConfigError:
+def locate_faults(error: ConfigError, config: FeedConfig) -> ConfigError:
     """Return an error found at opening as one of the file in which the option stands."""
     place = place_of(config)
     if place is None:

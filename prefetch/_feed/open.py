@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from prefetch._feed.build import _assemble, _naming_limits
+from prefetch._errors.classes import ConfigError, SourceError
+from prefetch._errors.os_limits import describe_limit
+from prefetch._feed.build import build_prefetcher
+from prefetch._feed.feed import Feed
+from prefetch._process.limits import memory_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from prefetch._config.load import FeedConfig
-    from prefetch._feed.feed import Feed
+    from prefetch._pipeline.prefetcher import Prefetcher
+
+# Options that are compared with the records and the device, after the rest of the configuration.
+_FOUND_AT_OPENING = ("source", "shard", "quarantine", "transform")
 
 
 def open(  # noqa: A001 - reads as prefetch.open
@@ -47,11 +55,11 @@ def open(  # noqa: A001 - reads as prefetch.open
         ...         print(next(iter(feed)).data.shape)
         (10, 3, 6, 6)
     """
-    with _naming_limits(config):
+    with _limit_context(config):
         from prefetch._config.load import load_config, origin_name  # noqa: PLC0415 - pydantic is slow
 
         loaded = load_config(config, **overrides)
-    return _assemble(loaded, origin_name(config))
+    return _open_feed(loaded, origin_name(config))
 
 
 def open_prototxt(
@@ -96,7 +104,7 @@ def open_prototxt(
         UnsupportedSourceError: The layer or its backend is of a kind that is not read here.
         SourceError: There is no usable database at the source.
     """
-    with _naming_limits(path):
+    with _limit_context(path):
         from prefetch._prototxt.data_layer import read_data_layer  # noqa: PLC0415 - see open
 
         found = read_data_layer(
@@ -112,4 +120,48 @@ def open_prototxt(
             threads=threads,
             device=device,
         )
-    return _assemble(found.config, os.fspath(path))
+    return _open_feed(found.config, os.fspath(path))
+
+
+def _open_feed(config: FeedConfig, origin: str) -> Feed:
+    # Asked once: after load_state_dict the ring that goes would count as memory that is taken.
+    host_limit = memory_limit()
+
+    def start(state: Mapping[str, Any] | None) -> Prefetcher:
+        with _config_context(config, origin):
+            return build_prefetcher(config, host_limit, state)
+
+    return Feed(config, start)
+
+
+@contextmanager
+def _config_context(config: FeedConfig, origin: str) -> Iterator[None]:
+    """Have the faults that show at opening name the configuration, as those before do.
+
+    Raises:
+        ConfigError: There are some.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        from prefetch._config.origin import locate_faults  # noqa: PLC0415 - pydantic is slow to import
+
+        better = locate_faults(error, config)
+        if better is error and error.origin not in _FOUND_AT_OPENING:
+            raise
+        if better is error:
+            better = ConfigError(origin, error.faults)
+        raise better from error.__cause__
+
+
+@contextmanager
+def _limit_context(config: object) -> Iterator[None]:
+    """Have a block that reads a configuration say so where the process may open no more files."""
+    try:
+        yield
+    except (OSError, ImportError) as error:
+        limit = describe_limit(error)
+        if limit is None:
+            raise
+        name = os.fsdecode(config) if isinstance(config, str | os.PathLike) else "configuration"
+        raise SourceError(name, f"cannot be read: {limit}") from error

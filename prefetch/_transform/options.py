@@ -1,4 +1,4 @@
-"""The options of a transformation, checked and resolved."""
+"""The options of a transformation, resolved."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prefetch._errors.classes import ConfigError, ConfigFault
 from prefetch._kernels.contract import Recipe
 from prefetch._record.decode import MAX_PIXELS_PER_BYTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 
-_DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint8))
+_FLOAT32 = np.dtype(np.float32)
 
 
 class WarnOnce:
@@ -38,6 +35,8 @@ class WarnOnce:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transform:
     """A transformation, resolved from the configuration; shared between threads.
+
+    What contradicts itself never gets here: :mod:`prefetch._config.contradictions` refuses it.
 
     Attributes:
         train: Whether crops are drawn; otherwise they are the centre.
@@ -60,9 +59,6 @@ class Transform:
             transformation, or a part of it.
         image_remark: That libjpeg had something harmless to say of an image; shared likewise.
 
-    Raises:
-        ConfigError: Attributes contradict each other; it lists every fault.
-
     Example:
         >>> Transform(train=True, crop_size=227, mirror=True).words_per_record
         3
@@ -79,39 +75,10 @@ class Transform:
     max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
     channels: Literal["stored", "rgb", "bgr"] = "stored"
     layout: Literal["nchw", "nhwc"] = "nchw"
-    dtype: np.dtype[Any] = _DTYPES[0]
+    dtype: np.dtype[Any] = _FLOAT32
     modulo: bool = False
     raw_remark: WarnOnce = field(default_factory=WarnOnce, repr=False)
     image_remark: WarnOnce = field(default_factory=WarnOnce, repr=False)
-
-    def __post_init__(self) -> None:
-        faults = tuple(
-            ConfigFault(f"transform.{name}", message) for name, message in self._contradictions()
-        )
-        if faults:
-            raise ConfigError("transform", faults)
-
-    def _contradictions(self) -> Iterator[tuple[str, str]]:
-        if self.crop_size < 0:
-            yield "crop_size", f"is {self.crop_size}, and must be 0 (no crop) or more"
-        if self.mean_value and self.mean_image is not None:
-            yield "mean_file", "is given together with mean_value; leave one of them out"
-        if self.mean_image is not None and self.mean_image.ndim != 3:
-            yield (
-                "mean_file",
-                f"has {self.mean_image.ndim} axes, and 3 are expected: channels, height, width",
-            )
-        if not self.scale:
-            yield "scale", "is empty; give one number, or one a channel"
-        if self.force_color and self.force_gray:
-            yield "force_gray", "is set together with force_color; leave one of them out"
-        if self.dtype not in _DTYPES and self.dtype.name != "bfloat16":
-            yield "dtype", f"is {self.dtype}, and must be float32, float16, bfloat16 or uint8"
-        if self.dtype == np.uint8:
-            if self.mean_value or self.mean_image is not None:
-                yield "dtype", "is uint8, which cannot carry pixels less a mean; use float32"
-            if any(factor != 1 for factor in self.scale):
-                yield "dtype", "is uint8, which cannot carry scaled pixels; use float32"
 
     @property
     def row_dtype(self) -> np.dtype[Any]:

@@ -10,7 +10,7 @@ import pytest
 from processes import run_code
 
 import prefetch
-from prefetch._feed import build as opening
+from prefetch._feed import open as opening
 from prefetch._process.limits import MemoryLimit, memory_limit, num_cores
 from prefetch.testing import fingerprinted_images, write_database
 

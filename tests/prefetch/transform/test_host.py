@@ -9,7 +9,6 @@ import cv2
 import numpy as np
 import pytest
 
-from prefetch._errors.classes import ConfigError
 from prefetch._kernels import reference
 from prefetch._record.faults import Fault, Reason
 from prefetch._record.wire import encode_datum
@@ -574,41 +573,6 @@ def test_the_kernels_are_asked_for_the_part_and_then_for_each_decoded_image() ->
 )
 def test_the_number_of_words_a_record_is_fixed(options: dict[str, Any], num_words: int) -> None:
     assert Transform(**options).words_per_record == num_words
-
-
-def test_contradictions_are_refused_all_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        Transform(
-            train=True,
-            crop_size=-1,
-            mean_value=(1,),
-            mean_image=np.zeros((1, 2, 2), np.float32),
-            scale=(),
-            force_color=True,
-            force_gray=True,
-            dtype=UINT8,
-        )
-    assert [fault.key for fault in caught.value.faults] == [
-        "transform.crop_size",
-        "transform.mean_file",
-        "transform.scale",
-        "transform.force_gray",
-        "transform.dtype",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"dtype": np.dtype(np.float64)}, "transform.dtype"),
-        ({"dtype": UINT8, "scale": (2,)}, "transform.dtype"),
-        ({"mean_image": np.zeros((2, 2), np.float32)}, "transform.mean_file"),
-    ],
-)
-def test_what_cannot_be_delivered_is_refused(options: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Transform(train=True, **options)
-    assert [fault.key for fault in caught.value.faults] == [key]
 
 
 def test_uint8_with_a_scale_of_one_is_fine() -> None:
