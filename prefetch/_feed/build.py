@@ -26,12 +26,13 @@ from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
 from prefetch._plan.order import Order
 from prefetch._plan.position import Position
+from prefetch._plan.words import Word
 from prefetch._process.limits import MemoryLimit, memory_limit, num_cores
 from prefetch._process.nested import mark_entry
 from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record
 from prefetch._transform.mean_file import load_mean
-from prefetch._transform.options import Transform
+from prefetch._transform.options import Decoding, Transform
 from prefetch._transform.placement import choose_placement
 
 if TYPE_CHECKING:
@@ -223,9 +224,11 @@ def _transform(options: TransformConfig, *, phase: str, rng: str) -> Transform:
         mean_value=options.mean_value,
         mean_image=None if options.mean_file is None else load_mean(options.mean_file),
         scale=scale,
-        force_color=options.force_color,
-        force_gray=options.force_gray,
-        max_pixels_per_byte=options.max_pixels_per_byte,
+        decoding=Decoding(
+            force_color=options.force_color,
+            force_gray=options.force_gray,
+            max_pixels_per_byte=options.max_pixels_per_byte,
+        ),
         channels=options.channels,
         layout=options.layout,
         dtype=_dtype(options.dtype),
@@ -242,17 +245,15 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 def _augmentation(config: FeedConfig, position: Position, transform: Transform) -> DrawSource:
     if config.rng == "counter":
-        draws = transform.words_per_record > 0
-        if not draws:
+        if not transform.drawn_words:
             return NoDraws()
         native = selection.native
         return CounterDraws(position.seed, draw=None if native is None else native.philox_words)
-    mirror, crop = transform.draws_mirror, transform.draws_crop
     try:
         return CaffeDraws(
             position.seed,
-            mirror=mirror,
-            crop=crop,
+            mirror=Word.MIRROR in transform.drawn_words,
+            crop=Word.ROW in transform.drawn_words,
             draws_before=config.draws_before,
             state=position.rng,
         )
@@ -288,7 +289,7 @@ def _first_shape(
     if first.image is None:
         return None
     if on_device is not None:
-        return on_device.place(first.image)
+        return on_device.choose_place(first.image)
     return transform.recipe.sample_shape(*first.image[:3])
 
 

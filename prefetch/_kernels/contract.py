@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    from numpy.typing import NDArray
-
-
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 
@@ -39,7 +20,9 @@ ENCODED = 0
 
 
 class Recipe(NamedTuple):
-    """A transformation as the kernels take it; the C kernel unpacks it as a tuple.
+    """A transformation as the kernels take it; the C kernel reads it as a tuple, in this order.
+
+    Which operation each field belongs to: `prefetch._transform.operation.OPERATIONS`.
 
     Attributes:
         crop_size: Side of the square crop, in pixels; 0 for none.

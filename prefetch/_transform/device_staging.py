@@ -20,7 +20,7 @@ import numpy as np
 from prefetch._record.faults import Fault, Reason
 from prefetch._source.mapped_records import MappedRecords, views
 from prefetch._transform.host import RecordTransformer
-from prefetch._transform.options import Transform
+from prefetch._transform.operation import Stage
 from prefetch._transform.record_filler import never_cancelled
 
 if TYPE_CHECKING:
@@ -50,22 +50,8 @@ class RecordStager:
         transform = device_transform.transform
         self._device_transform = device_transform
         self._transform = transform
-        as_stored = Transform(
-            train=False,
-            force_color=transform.force_color,
-            force_gray=transform.force_gray,
-            max_pixels_per_byte=transform.max_pixels_per_byte,
-            dtype=np.dtype(np.uint8),
-            raw_remark=transform.raw_remark,
-            image_remark=transform.image_remark,
-        )
-        cut = dataclasses.replace(
-            as_stored,
-            train=transform.train,
-            crop_size=transform.crop_size,
-            mirror=transform.mirror,
-            modulo=transform.modulo,
-        )
+        as_stored = transform.restrict(Stage.DECODE)
+        cut = transform.restrict(Stage.DECODE, Stage.PIXELS)
         self._copying = RecordTransformer(as_stored, check_cancelled=check_cancelled)
         self._cutting = RecordTransformer(cut, check_cancelled=check_cancelled)
         self._finishing = RecordTransformer(transform, check_cancelled=check_cancelled)
@@ -80,7 +66,7 @@ class RecordStager:
             read up to its pixels only, so fill() may still find it bad.
         """
         image = self.stored_image(records)
-        return image if isinstance(image, Fault) else self._device_transform.place(image)
+        return image if isinstance(image, Fault) else self._device_transform.choose_place(image)
 
     def stored_image(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage | Fault:
         """Return what the first of some records holds, or what is wrong with it."""

@@ -1,16 +1,15 @@
 """What is done to each record on its way into a batch, and who does it.
 
-A record's pixels are cut (crop), flipped (mirror), and become (pixel - mean) * scale, in that
-order, as in Caffe's transformer:
+A record's pixels go through `prefetch._transform.operation.OPERATIONS`, as in Caffe's transformer:
 
 - The crop is a square; its place is drawn in phase train and the centre, rounded down, in phase
   test. The mirror's coin is thrown in either phase.
 - A mean image belongs to the uncropped record: each pixel has the mean of its own place in the
   record subtracted, wherever it ends up. One mean value serves all channels of whatever record;
   Caffe's habit of freezing the number of channels at the first is not kept.
-- Random words come from outside, three for each record: mirror, row, column. They are reduced
-  here because the ranges depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then
-  ``reduce(word, height - crop + 1)`` and ``reduce(word, width - crop + 1)``.
+- Random words come from outside (`prefetch._plan.words`). They are reduced here because the ranges
+  depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then ``reduce(word, height -
+  crop + 1)`` and ``reduce(word, width - crop + 1)``.
 
 Channels: encoded images are decoded blue first, and Caffe's tools write raw records in that order
 too, so ``stored`` and ``bgr`` deliver what is stored, and ``rgb`` turns the first three channels of
@@ -70,14 +69,13 @@ class RecordTransformer:
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._row_dtype = transform.row_dtype
+        self._decoding = decoding = transform.decoding
         self._decoder = ImageDecoder(
-            force_color=transform.force_color,
-            force_gray=transform.force_gray,
-            max_pixels_per_byte=transform.max_pixels_per_byte,
+            force_color=decoding.force_color,
+            force_gray=decoding.force_gray,
+            max_pixels_per_byte=decoding.max_pixels_per_byte,
         )
-        self._image_remark = transform.image_remark
-        self._raw_remark = transform.raw_remark
-        self._warns_of_raw = transform.force_color or transform.force_gray
+        self._warns_of_raw = decoding.force_color or decoding.force_gray
 
     def sample_shape(
         self, records: Sequence[memoryview] | MappedRecords
@@ -187,7 +185,7 @@ class RecordTransformer:
                 faults.append(fault)
         if self._warns_of_raw and len(outcomes) < len(records):
             self._warns_of_raw = False
-            if self._raw_remark.take():
+            if self._decoding.raw_warning.take():
                 logger.warning(
                     "force_color and force_gray apply to encoded images only; "
                     "raw records, which this source holds, keep the channels that they have"
@@ -217,7 +215,7 @@ class RecordTransformer:
             image = self._decoder.decode(encoded)
         except BadRecordError as bad:
             return bad.at(position)
-        if self._decoder.remark and self._image_remark.take():
+        if self._decoder.remark and self._decoding.image_warning.take():
             logger.warning(
                 "libjpeg says of an encoded image '%s', which leaves its pixels as they are: it is "
                 "served; ringfeed inspect --full names such records",

@@ -70,12 +70,12 @@ class StagedRows:
             words: uint32 (n, 3): the records' random words.
             windows: Whether their places will have windows, not whole images.
         """
-        self._table[:, :3] = words
-        self._table[:, 3] = WINDOW if windows else WHOLE
+        self._table[:, :-1] = words
+        self._table[:, -1] = WINDOW if windows else WHOLE
 
     def window(self, row: int, crop_size: int) -> NDArray[np.uint8]:
         """Let a row have a window, and return where: uint8 (1, channels, side, side)."""
-        self._table[row, 3] = WINDOW
+        self._table[row, -1] = WINDOW
         return window_of(self.pixels[row], crop_size)[np.newaxis]
 
     def finish(self, row: int, sample: NDArray[Any]) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch._kernels import _c
-from prefetch._kernels.draw_range import reduce_word, reduce_words
 from prefetch._plan.draws import CaffeDraws, CounterDraws
 from prefetch._plan.order import Order, PlannedBatch
 
@@ -201,52 +200,6 @@ class TestCaffeAugmentation:
         augmentation.words(planned(self.order, 1))
 
         assert repr(augmentation) == "<CaffeDraws mirror=True crop=False at word 8>"
-
-
-class TestReducing:
-    @pytest.mark.parametrize(
-        ("word", "extent", "remainder", "upper"),
-        [
-            (0, 1, 0, 0),
-            (2**32 - 1, 1, 0, 0),
-            (2**31 - 1, 2, 1, 0),
-            (2**31, 2, 0, 1),
-            (3481802584, 30, 3481802584 % 30, 24),
-            (2**32 - 1, 2**32 - 1, 0, 2**32 - 2),
-        ],
-    )
-    def test_a_word_becomes_its_remainder_or_its_share_of_the_extent(
-        self, word: int, extent: int, remainder: int, upper: int
-    ) -> None:
-        assert reduce_word(word, extent, modulo=True) == remainder
-        assert reduce_word(word, extent, modulo=False) == upper
-
-    @pytest.mark.parametrize("modulo", [True, False])
-    def test_words_are_reduced_as_each_alone(self, *, modulo: bool) -> None:
-        words = np.random.default_rng(2).integers(0, 2**32, 50, np.uint32)
-        extents = np.arange(1, 51) ** 5
-
-        reduced = reduce_words(words, extents, modulo=modulo)
-
-        assert reduced.dtype == np.int64
-        assert reduced.tolist() == [
-            reduce_word(word, extent, modulo=modulo)
-            for word, extent in zip(words.tolist(), extents.tolist(), strict=True)
-        ]
-        assert reduce_words(words, 7, modulo=modulo).tolist() == [
-            reduce_word(word, 7, modulo=modulo) for word in words.tolist()
-        ]
-
-    def test_a_word_of_numpy_does_not_overflow(self) -> None:
-        word: int = np.uint32(2**32 - 1)  # type: ignore[assignment] # what arrays iterate over
-        assert reduce_word(word, 10, modulo=False) == 9
-
-    @pytest.mark.parametrize("modulo", [True, False])
-    def test_an_extent_without_values_is_refused(self, *, modulo: bool) -> None:
-        with pytest.raises(ValueError, match="extent is 0: expected 1 or more"):
-            reduce_word(5, 0, modulo=modulo)
-        with pytest.raises(ValueError, match="extents reach -1: expected 1 or more"):
-            reduce_words(np.array([5, 5], np.uint32), np.array([2, -1]), modulo=modulo)
 
 
 class TestNativeWords:
