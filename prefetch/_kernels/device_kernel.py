@@ -24,7 +24,7 @@ its instruction needs sm_80, and gives NaNs other bits. Only the payload of a Na
 mean image with NaNs in it, may be another than the host's.
 
 Nothing but CUDA's built-ins is used, and those by their plain names: the source compiles as C++
-where something else stands for them, and the tests run it on the host that way.
+where something else defines them, and the tests run it on the host that way.
 """
 
 from __future__ import annotations

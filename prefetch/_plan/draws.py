@@ -6,7 +6,7 @@ threads. Words come in the columns that `Word` names.
 
 There are two sources of words. `CounterDraws` keys them by (seed, epoch, record): any
 batch's words stand by themselves, and a record's are the same whatever shares, batches and
-threads it meets. `CaffeDraws` is Caffe's own generator, bit for bit, which only runs on.
+threads it meets. `CaffeDraws` is Caffe's own generator, bit for bit: one sequential stream.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class CaffeDraws:
     for the mirror coin if it mirrors, then one for the row and one for the column offset if it
     crops at random, whatever the image's size.
 
-    The stream only runs on. Batches are normally asked for in order; one further ahead costs 4 ns
-    a word, one further back starts again from the beginning. Not thread-safe.
+    The stream is sequential. Batches normally come in order; one further ahead costs 4 ns a word,
+    one further back starts again from the beginning. Not thread-safe.
 
     Attributes:
         mirror: Whether images are mirrored at random, in either phase.
@@ -193,8 +193,8 @@ class CaffeDraws:
 
         Returns:
             A mapping that JSON can hold: ``generator``, 625 integers, and ``position``, how many
-            words to discard after it. Costs a few us where it is asked for in order, each batch
-            before its words are drawn.
+            words to discard after it. Costs a few us where batches come in order, each before its
+            words are drawn.
         """
         return self._stream.state_at(self._first_word(planned))
 

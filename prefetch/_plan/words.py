@@ -13,9 +13,9 @@ from typing import Final
 class Word(IntEnum):
     """What a record's random words are for: each the number of its column in an array of words.
 
-    A word keeps its number for good: it is the one in the record's block of Philox, so that a seed
-    gives the same words whatever else is drawn. `native/kernels.h` and the table of the device's
-    kernel have the same order.
+    The number is also that of the word in the record's block of Philox, and never changes, so that a
+    seed gives the same words whatever else is drawn. `native/kernels.h` and the table of the
+    device's kernel have the same order.
     """
 
     MIRROR = 0

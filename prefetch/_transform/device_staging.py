@@ -1,13 +1,8 @@
 """Records into staging memory, for a device that transforms them: the host's part of it.
 
 The host parses, checks and copies. A record's pixels are copied as they are stored wherever its
-size is that of its place; else its window is cut. Every verdict on a bad record is one of the host
-kernel on the same record, so that all errors are the host's, word for word:
-
-1. All records of a part are filled into their places, by the kernel that fills uint8 batches.
-2. What it refuses for its size, although there is a crop, or because it holds float_data, may be no
-   fault at all. Such a record is tried again by itself: as a window in its place, or, of floats, as
-   a row finished on the host. What that says is the record's fault, or there is none.
+size is that of its place; else its window is cut. Every fault is one that the host kernel finds in
+the same record, so that all errors are the host's, word for word.
 """
 
 from __future__ import annotations
@@ -84,6 +79,8 @@ class RecordStager:
         data.begin(words, windows=windows)
         first = self._cutting if windows else self._copying
         faults = []
+        # The kernel for uint8 batches refuses what is no fault here: another size, where there is a
+        # crop, and floats. Such a record is tried again by itself, and what that finds counts.
         for fault in first.fill(records, words, data.pixels, labels):
             row = fault.position
             retried: list[Fault] = [fault]

@@ -1,4 +1,4 @@
-"""What is done to each record on its way into a batch, and who does it.
+"""Transforms records into rows of a batch on the host.
 
 A record's pixels go through `prefetch._transform.operation.OPERATIONS`, as in Caffe's transformer:
 
@@ -50,7 +50,7 @@ class RecordTransformer:
 
     Args:
         transform: What to do; shared with other threads.
-        kernels: Who does it; by default the C extension, or its NumPy twin where that is missing.
+        kernels: By default the C extension, or its NumPy twin where that is missing.
         check_cancelled: Called before each encoded record of a `fill`; what it raises ends that.
     """
 
@@ -83,7 +83,7 @@ class RecordTransformer:
         """Return the shape of the samples of a batch that begins with the first of some records.
 
         Args:
-            records: As for `fill`; one at the least.
+            records: As for `fill`; at least one.
 
         Returns:
             (channels, height, width), or (height, width, channels) for layout nhwc, after the
@@ -163,16 +163,18 @@ class RecordTransformer:
         """
         faults: list[Fault] = []
         if self._row_dtype is not self._dtype:
-            data = data.view(self._row_dtype)
+            data = data.view(self._row_dtype)  # buffers have no name for bfloat16
         if isinstance(records, MappedRecords):
             outcomes = records.fill(words, data, labels, self._recipe)
         else:
-            records = list(records)  # those of a file that is not mapped are read at each access
+            # Those of a file that is not mapped are read at each access.
+            records = list(records)
             outcomes = self._kernels.fill(records, words, data, labels, self._recipe)
         values = views(records) if outcomes else ()
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:
+                # Between images: one takes long enough that a feed that closes should not wait.
                 self._check_cancelled()
                 # Parsed a second time for its bytes: decoding takes a hundred times as long.
                 encoded = image_bytes(parse_datum(values[position]))
@@ -183,8 +185,9 @@ class RecordTransformer:
                 fault = Fault(position, Reason(code), numbers)
             if fault is not None:
                 faults.append(fault)
+        # Fewer outcomes than records: some were raw, and sound.
         if self._warns_of_raw and len(outcomes) < len(records):
-            self._warns_of_raw = False
+            self._warns_of_raw = False  # this thread need not look again
             if self._decoding.raw_warning.take():
                 logger.warning(
                     "force_color and force_gray apply to encoded images only; "

@@ -24,13 +24,13 @@ _DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint8))
 
 
 class WarnOnce:
-    """The right to say something once, of however many records and threads; thread-safe."""
+    """Lets one of several threads log a warning."""
 
     def __init__(self) -> None:
         self._left = [True]
 
     def take(self) -> bool:
-        """Return whether it has not been said yet; if so, the caller is to say it."""
+        """Return whether the caller is the one who logs it; True once."""
         try:
             return self._left.pop()  # atomic: one caller gets it
         except IndexError:

@@ -37,7 +37,7 @@ def choose_placement(
         The transformation on the device; None for the host.
 
     Raises:
-        ConfigError: ``device`` is asked for, and this one cannot.
+        ConfigError: It is ``device``, and this one cannot.
         SyncedMemoryError: The device can, and fails.
     """
     if where == "host":
