@@ -29,12 +29,13 @@ from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
 from prefetch._plan.order import Order
 from prefetch._plan.position import Position
+from prefetch._plan.words import Word
 from prefetch._process.limits import num_cores
 from prefetch._process.nested import mark_entry
 from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record
 from prefetch._transform.mean_file import load_mean
-from prefetch._transform.options import Transform
+from prefetch._transform.options import Decoding, Transform
 from prefetch._transform.placement import choose_placement
 
 if TYPE_CHECKING:
@@ -137,9 +138,11 @@ def build_transform(config: FeedConfig) -> Transform:
         mean_value=options.mean_value,
         mean_image=None if options.mean_file is None else load_mean(options.mean_file),
         scale=options.scale if isinstance(options.scale, tuple) else (options.scale,),
-        force_color=options.force_color,
-        force_gray=options.force_gray,
-        max_pixels_per_byte=options.max_pixels_per_byte,
+        decoding=Decoding(
+            force_color=options.force_color,
+            force_gray=options.force_gray,
+            max_pixels_per_byte=options.max_pixels_per_byte,
+        ),
         channels=options.channels,
         layout=options.layout,
         dtype=_find_dtype(options.dtype),
@@ -244,15 +247,15 @@ def build_draws(config: FeedConfig, transform: Transform, position: Position) ->
         StateError: The position's generator is damaged.
     """
     if config.rng == "counter":
-        if transform.words_per_record == 0:
+        if not transform.drawn_words:
             return NoDraws()
         native = selection.native
         return CounterDraws(position.seed, draw=None if native is None else native.philox_words)
     try:
         return CaffeDraws(
             position.seed,
-            mirror=transform.draws_mirror,
-            crop=transform.draws_crop,
+            mirror=Word.MIRROR in transform.drawn_words,
+            crop=Word.ROW in transform.drawn_words,
             draws_before=config.draws_before,
             state=position.rng,
         )
@@ -288,7 +291,7 @@ def _first_shape(
     if first.image is None:
         return None
     if on_device is not None:
-        return on_device.place(first.image)
+        return on_device.choose_place(first.image)
     return transform.recipe.sample_shape(*first.image[:3])
 
 

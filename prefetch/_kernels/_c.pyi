@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prefetch._kernels.contract import IndexedPart, Outcome, Recipe
+from prefetch._kernels.contract import FilledPart, IndexedPart, Outcome, Recipe
 
 def fill(
     values: Sequence[memoryview],
@@ -24,7 +24,7 @@ def fill_records(
     recipe: Recipe,
     parts: Sequence[IndexedPart],
     /,
-) -> list[tuple[int, list[Outcome], bytes]]: ...
+) -> list[FilledPart]: ...
 def raw_shape(
     memory: memoryview,
     page_bytes: int,

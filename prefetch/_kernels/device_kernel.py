@@ -12,8 +12,7 @@ The words are the record's three raw random words and its form:
     whose size is not the batch's, or where the window is so small that it is less to copy.
 
 The words travel raw because what they are reduced by is the same for all whole images of a batch:
-the host is spared an arithmetic of its own over every record, and there is one formula fewer that
-has to agree with another.
+the host need not compute anything for each record, and one formula fewer has to agree with another.
 
 Arithmetic: (float32(pixel) - mean) * scale with a rounding after each operation, as on the host.
 The source says so in PTX: ``sub.rn.f32`` and ``mul.rn.f32`` are never contracted into a fused
@@ -25,7 +24,7 @@ its instruction needs sm_80, and gives NaNs other bits. Only the payload of a Na
 mean image with NaNs in it, may be another than the host's.
 
 Nothing but CUDA's built-ins is used, and those by their plain names: the source compiles as C++
-where something else stands for them, and the tests run it on the host that way.
+where something else defines them, and the tests run it on the host that way.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from prefetch._kernels.reference import fill_pixels
+from prefetch._plan.words import NUM_WORDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,37 +46,35 @@ if TYPE_CHECKING:
 WHOLE: Final = 0
 WINDOW: Final = 1
 
-_WORDS: Final = 4  # of a record in the table
-_TABLE_BYTES: Final = 4 * _WORDS
+_TABLE_WORDS: Final = NUM_WORDS + 1  # of a record: its random words, its form
+_TABLE_BYTES: Final = 4 * _TABLE_WORDS
 
 _DTYPES: Final = ("float32", "float16", "bfloat16", "uint8")
 
 _BLOCK: Final = 256
 _ELEMENTS_A_THREAD: Final = 4  # share the look at the table
-_MOST_BLOCKS: Final = (
-    65535  # in the second dimension of a grid; the first, of the records, has 2^31
+# In the second dimension of a grid; the first, of the records, has 2^31.
+_MAX_BLOCKS: Final = 65535
+
+# Fields of Recipe that a launch has as a bit each, in this order.
+FLAGS: Final = (
+    "random_crop",
+    "mirror",
+    "modulo",
+    "swap_channels",
+    "channels_last",
+    "mean_image",
 )
 
-# Flags of a launch, by the same names in the source.
-_RANDOM_CROP: Final = 1
-_MIRROR: Final = 2
-_MODULO: Final = 4
-_SWAP_CHANNELS: Final = 8
-_CHANNELS_LAST: Final = 16
-_MEAN_IMAGE: Final = 32
+_ENUMERATIONS = f"""
+enum {{ WHOLE = {WHOLE}, WINDOW = {WINDOW} }};
+enum {{ {", ".join(f"{name.upper()} = {1 << bit}" for bit, name in enumerate(FLAGS))} }};
+"""
 
-SOURCE: Final = r"""
-enum { WHOLE = 0, WINDOW = 1 };
-enum {
-    RANDOM_CROP = 1,
-    MIRROR = 2,
-    MODULO = 4,
-    SWAP_CHANNELS = 8,
-    CHANNELS_LAST = 16,
-    MEAN_IMAGE = 32
-};
-
-/* Four words of the table; a load of 16 bytes. */
+SOURCE: Final = (
+    _ENUMERATIONS
+    + r"""
+/* A record's words in the table, by the order of Word, and its form; a load of 16 bytes. */
 struct __align__(16) record {
     unsigned int mirror, row, column, form;
 };
@@ -251,6 +249,7 @@ extern "C" __global__ void ringfeed_transform_uint8(PARAMETERS(unsigned char))
     transform(ARGUMENTS);
 }
 """
+)
 """CUDA C++ of the kernels, one for each type of a batch."""
 
 
@@ -299,7 +298,7 @@ class StagedBatch:
         Returns:
             uint32 (num, 4): mirror, row and column of the crop, each a raw random word; the form.
         """
-        return staged[: self.pixels_at].view(np.uint32).reshape(self.num, _WORDS)
+        return staged[: self.pixels_at].view(np.uint32).reshape(self.num, _TABLE_WORDS)
 
     def pixels(self, staged: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """View the pixels of a batch: uint8 (num, channels, height, width)."""
@@ -341,19 +340,16 @@ def grid(batch: StagedBatch, recipe: Recipe) -> tuple[tuple[int, int], tuple[int
     """Return the grid and the block of a launch."""
     size = math.prod(recipe.sample_shape(*batch.image_shape))
     blocks = -(-size // (_BLOCK * _ELEMENTS_A_THREAD))
-    return (batch.num, min(blocks, _MOST_BLOCKS)), (_BLOCK,)
+    return (batch.num, min(blocks, _MAX_BLOCKS)), (_BLOCK,)
 
 
 def scalars(batch: StagedBatch, recipe: Recipe) -> tuple[np.uint32, ...]:
     """Return the kernel's arguments behind its pointers."""
-    flags = (
-        _RANDOM_CROP * recipe.random_crop
-        | _MIRROR * recipe.mirror
-        | _MODULO * recipe.modulo
-        | _SWAP_CHANNELS * recipe.swap_channels
-        | _CHANNELS_LAST * recipe.channels_last
-        | _MEAN_IMAGE * (recipe.mean_image is not None)
-    )
+    flags = 0
+    for bit, name in enumerate(FLAGS):
+        value = getattr(recipe, name)
+        if value is not None and value is not False:  # an array has no truth
+            flags |= 1 << bit
     numbers = (
         *batch.image_shape,
         recipe.crop_size,
@@ -378,7 +374,7 @@ def transform_staged(
     as_it_is = recipe._replace(crop_size=0, mirror=False)
     places = batch.pixels(staged)
     for place, (*_, form), words, row in zip(
-        places, batch.table(staged).tolist(), batch.table(staged)[:, :3], out, strict=True
+        places, batch.table(staged).tolist(), batch.table(staged)[:, :NUM_WORDS], out, strict=True
     ):
         if form == WHOLE:
             fill_pixels(place, words, row, recipe)

@@ -1,7 +1,7 @@
 """The NumPy twin of the C kernel: Datum records into a part of a batch, checked and transformed.
 
 It is the oracle that the kernel is tested against, and what runs where there is no compiler. Both
-export the same two functions with the same arguments and answer with the same integers:
+satisfy `prefetch._kernels.contract.Kernels`, and answer with the same integers:
 
 - fill() takes the records of a part. A raw one is parsed, checked and transformed into its row; an
   encoded one is only located, since decoding is left to an image library.
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._kernels.contract import ENCODED, Outcome, Recipe
-from prefetch._kernels.draw_range import reduce_word
+from prefetch._plan.words import Word, reduce_word
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.pixels import image_bytes, raw_pixels
 from prefetch._record.wire import DatumError, parse_datum
@@ -206,11 +206,11 @@ def _place(pixels: NDArray[Any], draws: Sequence[int], row: NDArray[Any], recipe
         _, height, width = pixels.shape
         spare = (height - recipe.crop_size, width - recipe.crop_size)
         if recipe.random_crop:
-            top = reduce_word(draws[1], spare[0] + 1, modulo=recipe.modulo)
-            left = reduce_word(draws[2], spare[1] + 1, modulo=recipe.modulo)
+            top = reduce_word(draws[Word.ROW], spare[0] + 1, modulo=recipe.modulo)
+            left = reduce_word(draws[Word.COLUMN], spare[1] + 1, modulo=recipe.modulo)
         else:
             top, left = spare[0] // 2, spare[1] // 2
-    mirrored = recipe.mirror and reduce_word(draws[0], 2, modulo=recipe.modulo) == 1
+    mirrored = recipe.mirror and reduce_word(draws[Word.MIRROR], 2, modulo=recipe.modulo) == 1
     source = _window(pixels, top, left, recipe, mirrored=mirrored)
     if recipe.channels_last and pixels.strides[0] > pixels.strides[2]:
         for plane, channel in zip(target, source, strict=True):  # 4x faster than in one piece

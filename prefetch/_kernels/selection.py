@@ -1,4 +1,4 @@
-"""Which kernels fill rows: the C extension, or its NumPy twin.
+"""Chooses which kernels fill rows: the C extension, or its NumPy twin.
 
 The environment variable ``RINGFEED_KERNELS``, read at import, says which:
 
@@ -9,7 +9,7 @@ The environment variable ``RINGFEED_KERNELS``, read at import, says which:
 =========  =====================================================================================
 
 The extension is missing where the package was built without a C compiler. Results are the same bit
-for bit; the twin takes 2 to 40 times as long.
+for bit; the twin takes 2 to 40 times the CPU time (docs/design/0006-c-kernels.md).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ kernels_available: bool = kernels is not reference
 """Whether the C extension is there and in use."""
 
 native: NativeKernels | None = None if kernels is reference else cast("NativeKernels", kernels)
-"""What there is in C only; None where the twin is used, with which files are read through LMDB."""
+"""What there is in C only; None where the twin is used, with which no file is mapped."""
 
 _said: set[str] = set()
 

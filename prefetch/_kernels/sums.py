@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SumKernels(Protocol):
-    """What finds pixels and adds them up. Thread-safe; the GIL is given away meanwhile."""
+    """What finds pixels and adds them up. Thread-safe; the GIL is released meanwhile."""
 
     def find_bytes(
         self, values: Sequence[memoryview], shape: tuple[int, int, int], /

@@ -24,29 +24,30 @@ class DrawStates:
     One thread at a time draws; any thread may look, without a lock.
 
     Args:
-        augmentation: Draws the words; only through this object from now on.
+        draws: Draws the words; from now on only this object may use it.
         order: Plans a batch again whose state is not known.
-        keep: How many batches may be planned and not yet taken, and some.
+        keep: How many states to keep: more than batches may be planned and not yet taken.
     """
 
-    def __init__(self, augmentation: DrawSource, order: Order, *, keep: int) -> None:
-        self._augmentation = augmentation
+    def __init__(self, draws: DrawSource, order: Order, *, keep: int) -> None:
+        self._draws = draws
         self._order = order
         self._keep = keep
         self._states: dict[int, dict[str, Any]] = {}
-        if isinstance(augmentation, CaffeDraws):
-            self._first = augmentation.state
+        if isinstance(draws, CaffeDraws):
+            self._first = draws.state
             self._states[0] = self._first
 
     def words(self, planned: PlannedBatch) -> npt.NDArray[np.uint32]:
         """Return a batch's words; batches come in the order of their serial numbers."""
-        augmentation = self._augmentation
-        if not isinstance(augmentation, CaffeDraws):
-            return augmentation.words(planned)
-        before = augmentation.state_before(planned)
-        words = augmentation.words(planned)
+        draws = self._draws
+        if not isinstance(draws, CaffeDraws):
+            return draws.words(planned)
+        before = draws.state_before(planned)
+        words = draws.words(planned)
         self._states[planned.sequence] = before
-        self._states[planned.sequence + 1] = augmentation.state
+        self._states[planned.sequence + 1] = draws.state
+        # Another thread may be in before(), without the lock: each step is one operation of a dict.
         while len(self._states) > self._keep:
             del self._states[next(iter(self._states))]
         return words
@@ -60,18 +61,17 @@ class DrawStates:
         Returns:
             What `CaffeDraws` takes as its state; None for words that need none.
         """
-        augmentation = self._augmentation
-        if not isinstance(augmentation, CaffeDraws):
+        draws = self._draws
+        if not isinstance(draws, CaffeDraws):
             return None
         state = self._states.get(sequence)
+        # Not planned yet: an epoch was left in the middle.
         if state is None:
-            state = self._from_the_start(augmentation, sequence)
+            state = self._from_the_start(draws, sequence)
         return state
 
-    def _from_the_start(self, augmentation: CaffeDraws, sequence: int) -> dict[str, Any]:
-        """Run a second stream up to a batch that has not been planned yet: an epoch was left."""
+    def _from_the_start(self, draws: CaffeDraws, sequence: int) -> dict[str, Any]:
+        """Run a second stream up to a batch; takes as long as drawing all words before it."""
         planned = self._order.plan(sequence)
-        stream = CaffeDraws(
-            0, mirror=augmentation.mirror, crop=augmentation.crop, state=self._first
-        )
+        stream = CaffeDraws(0, mirror=draws.mirror, crop=draws.crop, state=self._first)
         return stream.state if planned is None else stream.state_before(planned)

@@ -2,11 +2,11 @@
 
 A planner draws raw 32-bit words, in record order; readers reduce them to a coin and to offsets
 once they know an image's size (`reduce_word`). So a seeded run is the same with any number of
-threads. Words come in columns: mirror, row offset, column offset.
+threads. Words come in the columns that `Word` names.
 
 There are two sources of words. `CounterDraws` keys them by (seed, epoch, record): any
 batch's words stand by themselves, and a record's are the same whatever shares, batches and
-threads it meets. `CaffeDraws` is Caffe's own generator, bit for bit, which only runs on.
+threads it meets. `CaffeDraws` is Caffe's own generator, bit for bit: one sequential stream.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from prefetch._plan.mersenne import MersenneStream, seeded_state
 from prefetch._plan.philox import Domain, check_seed, philox4x32, stream_key, stream_keys
+from prefetch._plan.words import NUM_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     Draw = Callable[[int, int, NDArray[np.int64], NDArray[np.uint32]], None]
 
-_COLUMNS: Final = 3
 _LOW_WORD: Final = 0xFFFFFFFF
 
 
@@ -53,14 +53,14 @@ class NoDraws:
         Returns:
             uint32, shape (n, 3).
         """
-        return np.zeros((len(planned.records), _COLUMNS), np.uint32)
+        return np.zeros((len(planned.records), NUM_WORDS), np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
 class CounterDraws:
     """Words keyed by (seed, epoch, record), from Philox4x32-10.
 
-    The key is that of the epoch's augmentation stream (see the module ``_philox``), the counter
+    The key is that of the epoch's augmentation stream (see `prefetch._plan.philox`), the counter
     the record's index; mirror, row and column word are words 0, 1 and 2 of the block. Words that
     a transformation does not use are drawn all the same, so that switching mirroring on or off
     leaves the crops as they were.
@@ -86,7 +86,7 @@ class CounterDraws:
         if self.draw is None or planned.epochs[-1] != epoch:
             return self.words_at(planned.epochs, planned.records)
         key = stream_key(self.seed, epoch, Domain.AUGMENTATION)
-        words = np.empty((len(planned.records), _COLUMNS), np.uint32)
+        words = np.empty((len(planned.records), NUM_WORDS), np.uint32)
         self.draw(int(key[0, 0]), int(key[1, 0]), planned.records, words)
         return words
 
@@ -101,13 +101,13 @@ class CounterDraws:
             uint32, shape (n, 3), C-contiguous: mirror, row and column word of each record.
         """
         if not records.size:
-            return np.empty((0, _COLUMNS), np.uint32)
+            return np.empty((0, NUM_WORDS), np.uint32)
         wide = records.astype(np.uint64)
         counters = np.zeros((4, wide.size), np.uint64)
         np.bitwise_and(wide, _LOW_WORD, out=counters[0])
         np.right_shift(wide, 32, out=counters[1])
         block = philox4x32(counters, self._keys(epochs))
-        return np.ascontiguousarray(block[:_COLUMNS].T)
+        return np.ascontiguousarray(block[:NUM_WORDS].T)
 
     def _keys(self, epochs: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the key of each epoch, shape (2, n), or of the only one, shape (2, 1)."""
@@ -126,8 +126,8 @@ class CaffeDraws:
     for the mirror coin if it mirrors, then one for the row and one for the column offset if it
     crops at random, whatever the image's size.
 
-    The stream only runs on. Batches are normally asked for in order; one further ahead costs 4 ns
-    a word, one further back starts again from the beginning. Not thread-safe.
+    The stream is sequential. Batches normally come in order; one further ahead costs 4 ns a word,
+    one further back starts again from the beginning. Not thread-safe.
 
     Attributes:
         mirror: Whether images are mirrored at random, in either phase.
@@ -145,7 +145,7 @@ class CaffeDraws:
         draws_before: int = 0,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start at the first image of a run, or go on with a saved one.
+        """Start at the first image of a run, or continue a saved one.
 
         Args:
             seed: What Caffe would be given as random seed, the solver's rank added: 0 to 2^32 - 1.
@@ -176,7 +176,7 @@ class CaffeDraws:
         """
         shape = len(planned.records), len(self._columns)
         count = shape[0] * shape[1]
-        words = np.zeros((shape[0], _COLUMNS), np.uint32)
+        words = np.zeros((shape[0], NUM_WORDS), np.uint32)
         if count:
             first = self._first_word(planned)
             words[:, self._columns] = self._stream.take(first, count).reshape(shape)
@@ -193,8 +193,8 @@ class CaffeDraws:
 
         Returns:
             A mapping that JSON can hold: ``generator``, 625 integers, and ``position``, how many
-            words to discard after it. Costs a few us where it is asked for in order, each batch
-            before its words are drawn.
+            words to discard after it. Costs a few us where batches come in order, each before its
+            words are drawn.
         """
         return self._stream.state_at(self._first_word(planned))
 

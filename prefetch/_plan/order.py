@@ -3,7 +3,7 @@
 The global order of an epoch is a function of (seed, epoch) alone: the records as stored, or a
 keyed permutation of them. Rank r of W reads its places r, r + W, r + 2W, ...; the ranks go in
 lockstep, so that what all of them have been served is always a prefix of the order. Three
-policies say what becomes of a length that W does not divide:
+policies say what to do with a length that W does not divide:
 
 - ``pad``: the order is repeated from its start until every rank has ceil(N / W) samples.
 - ``drop``: the order is cut so that every rank has floor(N / W) samples.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LastBatch = Literal["partial", "drop", "wrap"]
-"""What becomes of the records that do not fill an epoch's last batch."""
+"""What is done with the records that do not fill an epoch's last batch."""
 
 ShardPolicy = Literal["pad", "drop", "caffe"]
 """How ranks share an epoch whose length their number does not divide."""
@@ -48,7 +48,7 @@ class PlannedBatch(NamedTuple):
         sequence: Serial number in the feed's life, from 0 at the start or the resume point.
         epoch: Epoch of its first record.
         number: Serial number among the rank's batches that start in `epoch`. After a resume it
-            goes on as if what was served of the epoch had been in batches of the present size.
+            counts as if what was served of the epoch had been in batches of the present size.
         records: int64, shape (n,): the record of each sample, 0 to num_records - 1.
         places: int64, shape (n,): where in its epoch's global order each sample stands.
         epochs: int64, shape (n,): the epoch of each sample; they differ under ``wrap`` only.
@@ -77,7 +77,7 @@ class Order:
         shuffle: Whether an epoch's order is a permutation keyed by (seed, epoch).
         seed: Key of the permutations, 0 to 2^64 - 1.
         last_batch: ``partial``: an epoch's last batch holds what is left; ``drop``: only full
-            batches are served; ``wrap``: batches go on into the next epoch.
+            batches are served; ``wrap``: batches run on into the next epoch.
         rank: This reader's number, from 0.
         world_size: Number of readers, W.
         policy: ``pad``, ``drop`` or ``caffe``; see the module.
@@ -188,7 +188,7 @@ class Order:
         return not self.shuffle and self._stride == 1
 
     def plan(self, sequence: int) -> PlannedBatch | None:
-        """Say what batch `sequence` is made of.
+        """Plan batch `sequence`.
 
         Costs about 6 us, and for a shuffled batch of 256 about 30 us.
 
@@ -235,6 +235,8 @@ class Order:
         if self.last_batch != "wrap":
             return self._first_batches + (turn - 1) * self.batches_per_epoch if turn else 0
         if self.policy == "caffe":
+            # Where the epoch begins in the endless stream, from this rank's first sample on. Here
+            # and below -(-a // b) is the quotient rounded up.
             offset = turn * self.num_records - self.first_served - self._lane
             samples = max(0, -(-offset // self._stride))
         else:
@@ -255,7 +257,7 @@ class Order:
         return self._first_batches if epoch == self.first_epoch else whole
 
     def resume_point(self, sequence: int) -> tuple[int, int]:
-        """Return the `first_epoch` and `first_served` of an order that goes on with `sequence`.
+        """Return the `first_epoch` and `first_served` of an order that continues with `sequence`.
 
         After an epoch's last batch that is (epoch + 1, 0), and at `num_batches` and after it
         (epochs, 0); an order stays where it is before its first batch, also where the rest of its

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a feed goes on.
+    """Where a feed continues.
 
     Attributes:
         epoch: The epoch.

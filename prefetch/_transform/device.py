@@ -1,4 +1,4 @@
-"""The transformation on the device: whoever runs its kernel, with what the kernel needs.
+"""The transformation on the device: the kernel and what it needs.
 
 A device that compiles CUDA C++ runs the kernel. One that has ``launch`` for Python functions on its
 streams instead, as the simulated device does, runs the kernel's NumPy twin there: just as
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class DeviceTransform:
-    """A transformation that a device does; shared between threads.
+    """A transformation on a device; shared between threads.
 
     The kernel is compiled, and the means and scales are on the device, when this is made.
 
     Args:
         transform: What to do.
-        device: Who does it.
+        device: Where.
 
     Attributes:
-        transform: What to do.
+        transform: As given.
 
     Raises:
         NotImplementedDeviceError: The device runs no kernels, or none can be compiled here.
@@ -59,27 +59,27 @@ class DeviceTransform:
         else:
             self._constants = _on_device(device, device_kernel.constants(self._recipe))
 
-    def place(self, image: StoredImage) -> tuple[int, int, int]:
-        """Return the size of each record's place in a batch that begins with this image.
-
-        Whole images are staged, which spares the host all but a copy. Only the windows are where an
-        image has to be decoded, so that it is in the cache when it is cut and later ones may have
-        any size, and where a whole image is more to copy than what becomes of its window. With a
-        mean image all records are of its size, and it is subtracted by their place in it: whole.
+    def choose_place(self, image: StoredImage) -> tuple[int, int, int]:
+        """Choose whether a batch that begins with this image is staged whole or as windows.
 
         Returns:
-            (channels, height, width).
+            (channels, height, width) of each record's place in the staged batch.
         """
         channels, height, width, encoded = image
         crop = self.transform.crop_size
-        if crop and self.transform.mean_image is None:
-            window_bytes = crop * crop * self.transform.dtype.itemsize
-            if encoded or height * width > window_bytes:
-                return channels, crop, crop
-        return channels, height, width
+        whole, window = (channels, height, width), (channels, crop, crop)
+        # A mean image is subtracted by the pixels' places in the whole record.
+        if not crop or self.transform.mean_image is not None:
+            return whole
+        # A decoded image is in the cache when it is cut, and later ones may have any size.
+        if encoded:
+            return window
+        # The host merely copies whole images, unless they are more bytes than their windows become.
+        window_bytes = crop * crop * self.transform.dtype.itemsize
+        return window if height * width > window_bytes else whole
 
     def holds_windows(self, place: tuple[int, int, int]) -> bool:
-        """Return whether records' places of this size have windows, cut by the host."""
+        """Return whether places of this size hold windows, cut by the host."""
         crop = self.transform.crop_size
         return bool(crop) and self.transform.mean_image is None and place[1:] == (crop, crop)
 
@@ -90,7 +90,7 @@ class DeviceTransform:
     def launch(
         self, staged: DeviceBuffer, out: DeviceBuffer, batch: StagedBatch, *, stream: Stream
     ) -> None:
-        """Give a stream the transformation of a staged batch; returns before it has run.
+        """Queue the transformation of a staged batch on a stream; returns before it has run.
 
         Args:
             staged: The staged batch; kept alive until the kernel has run, as ``out`` is.
@@ -104,8 +104,8 @@ class DeviceTransform:
         if self._kernel is not None:
             blocks, threads = device_kernel.grid(batch, self._recipe)
             numbers = device_kernel.scalars(batch, self._recipe)
-            where = (staged, np.uint64(batch.pixels_at), out, self._constants)
-            self._kernel(blocks, threads, (*where, *numbers), stream=stream)
+            pointers = (staged, np.uint64(batch.pixels_at), out, self._constants)
+            self._kernel(blocks, threads, (*pointers, *numbers), stream=stream)
             return
         recipe, dtype = self._recipe, self.transform.row_dtype
         shape = (batch.num, *self.sample_shape(batch.image_shape))

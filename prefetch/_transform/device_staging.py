@@ -1,13 +1,8 @@
 """Records into staging memory, for a device that transforms them: the host's part of it.
 
 The host parses, checks and copies. A record's pixels are copied as they are stored wherever its
-size is that of its place; else its window is cut. Every verdict on a bad record is one of the host
-kernel on the same record, so that all errors are the host's, word for word:
-
-1. All records of a part are filled into their places, by the kernel that fills uint8 batches.
-2. What it refuses for its size, although there is a crop, or because it holds float_data, may be no
-   fault at all. Such a record is tried again by itself: as a window in its place, or, of floats, as
-   a row finished on the host. What that says is the record's fault, or there is none.
+size is that of its place; else its window is cut. Every fault is one that the host kernel finds in
+the same record, so that all errors are the host's, word for word.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ import numpy as np
 from prefetch._record.faults import Fault, Reason
 from prefetch._source.mapped_records import MappedRecords, views
 from prefetch._transform.host import RecordTransformer
-from prefetch._transform.options import Transform
+from prefetch._transform.operation import Stage
 from prefetch._transform.record_filler import never_cancelled
 
 if TYPE_CHECKING:
@@ -50,22 +45,8 @@ class RecordStager:
         transform = device_transform.transform
         self._device_transform = device_transform
         self._transform = transform
-        as_stored = Transform(
-            train=False,
-            force_color=transform.force_color,
-            force_gray=transform.force_gray,
-            max_pixels_per_byte=transform.max_pixels_per_byte,
-            dtype=np.dtype(np.uint8),
-            raw_remark=transform.raw_remark,
-            image_remark=transform.image_remark,
-        )
-        cut = dataclasses.replace(
-            as_stored,
-            train=transform.train,
-            crop_size=transform.crop_size,
-            mirror=transform.mirror,
-            modulo=transform.modulo,
-        )
+        as_stored = transform.restrict(Stage.DECODE)
+        cut = transform.restrict(Stage.DECODE, Stage.PIXELS)
         self._copying = RecordTransformer(as_stored, check_cancelled=check_cancelled)
         self._cutting = RecordTransformer(cut, check_cancelled=check_cancelled)
         self._finishing = RecordTransformer(transform, check_cancelled=check_cancelled)
@@ -80,7 +61,7 @@ class RecordStager:
             read up to its pixels only, so fill() may still find it bad.
         """
         image = self.stored_image(records)
-        return image if isinstance(image, Fault) else self._device_transform.place(image)
+        return image if isinstance(image, Fault) else self._device_transform.choose_place(image)
 
     def stored_image(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage | Fault:
         """Return what the first of some records holds, or what is wrong with it."""
@@ -98,6 +79,8 @@ class RecordStager:
         data.begin(words, windows=windows)
         first = self._cutting if windows else self._copying
         faults = []
+        # The kernel for uint8 batches refuses what is no fault here: another size, where there is a
+        # crop, and floats. Such a record is tried again by itself, and what that finds counts.
         for fault in first.fill(records, words, data.pixels, labels):
             row = fault.position
             retried: list[Fault] = [fault]

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from prefetch._errors.classes import ConfigError, ConfigFault, RecordError
-from prefetch._record.faults import Fault, Reason
+from prefetch._record.faults import Fault
 from prefetch._record.wire import DatumError, parse_datum
 from prefetch._transform.host import RecordTransformer
+from prefetch._transform.operation import REFUSALS
 
 if TYPE_CHECKING:
     from prefetch._source.source import Records, RecordSource
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
     from prefetch._transform.record_filler import StoredImage
 
 RecordKind: TypeAlias = Literal["raw", "float", "encoded"]
-
-# The option that a sound record of the reason cannot be taken with.
-_OPTIONS = {
-    Reason.SMALLER_THAN_CROP: "transform.crop_size",
-    Reason.MEAN_VALUES_DIFFER: "transform.mean_value",
-    Reason.SCALES_DIFFER: "transform.scale",
-    Reason.MEAN_IMAGE_DIFFERS: "transform.mean_file",
-    Reason.FLOATS_AS_UINT8: "transform.dtype",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +67,10 @@ def find_first_record(
         source.check()  # bytes of a changed database prove nothing
         if not isinstance(found, Fault):
             return FirstRecord(record, key, kind, found)
-        if not skip and found.reason not in _OPTIONS:
+        if not skip and found.reason not in REFUSALS:
             return FirstRecord(record, key, kind, None)
         if refused is None:
-            option = _OPTIONS.get(found.reason, "source")
+            option = REFUSALS.get(found.reason, "source")
             refused = _error(source, record, key, found)
     message = str(refused)
     if skip and most > 1:
@@ -96,7 +88,7 @@ def _look(
     An image is decoded where all depends on it being sound: its header may be all that was read.
     """
     found = transformer.stored_image(records.values)
-    if kind == "encoded" and (skip or (isinstance(found, Fault) and found.reason in _OPTIONS)):
+    if kind == "encoded" and (skip or (isinstance(found, Fault) and found.reason in REFUSALS)):
         return transformer.damage(records.values) or found
     return found
 

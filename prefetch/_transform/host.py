@@ -1,16 +1,15 @@
-"""What is done to each record on its way into a batch, and who does it.
+"""Transforms records into rows of a batch on the host.
 
-A record's pixels are cut (crop), flipped (mirror), and become (pixel - mean) * scale, in that
-order, as in Caffe's transformer:
+A record's pixels go through `prefetch._transform.operation.OPERATIONS`, as in Caffe's transformer:
 
 - The crop is a square; its place is drawn in phase train and the centre, rounded down, in phase
   test. The mirror's coin is thrown in either phase.
 - A mean image belongs to the uncropped record: each pixel has the mean of its own place in the
   record subtracted, wherever it ends up. One mean value serves all channels of whatever record;
   Caffe's habit of freezing the number of channels at the first is not kept.
-- Random words come from outside, three for each record: mirror, row, column. They are reduced
-  here because the ranges depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then
-  ``reduce(word, height - crop + 1)`` and ``reduce(word, width - crop + 1)``.
+- Random words come from outside (`prefetch._plan.words`). They are reduced here because the ranges
+  depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then ``reduce(word, height -
+  crop + 1)`` and ``reduce(word, width - crop + 1)``.
 
 Channels: encoded images are decoded blue first, and Caffe's tools write raw records in that order
 too, so ``stored`` and ``bgr`` deliver what is stored, and ``rgb`` turns the first three channels of
@@ -51,7 +50,7 @@ class RecordTransformer:
 
     Args:
         transform: What to do; shared with other threads.
-        kernels: Who does it; by default the C extension, or its NumPy twin where that is missing.
+        kernels: By default the C extension, or its NumPy twin where that is missing.
         check_cancelled: Called before each encoded record of a `fill`; what it raises ends that.
     """
 
@@ -70,14 +69,13 @@ class RecordTransformer:
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._row_dtype = transform.row_dtype
+        self._decoding = decoding = transform.decoding
         self._decoder = ImageDecoder(
-            force_color=transform.force_color,
-            force_gray=transform.force_gray,
-            max_pixels_per_byte=transform.max_pixels_per_byte,
+            force_color=decoding.force_color,
+            force_gray=decoding.force_gray,
+            max_pixels_per_byte=decoding.max_pixels_per_byte,
         )
-        self._image_remark = transform.image_remark
-        self._raw_remark = transform.raw_remark
-        self._warns_of_raw = transform.force_color or transform.force_gray
+        self._warns_of_raw = decoding.force_color or decoding.force_gray
 
     def sample_shape(
         self, records: Sequence[memoryview] | MappedRecords
@@ -85,7 +83,7 @@ class RecordTransformer:
         """Return the shape of the samples of a batch that begins with the first of some records.
 
         Args:
-            records: As for `fill`; one at the least.
+            records: As for `fill`; at least one.
 
         Returns:
             (channels, height, width), or (height, width, channels) for layout nhwc, after the
@@ -165,16 +163,18 @@ class RecordTransformer:
         """
         faults: list[Fault] = []
         if self._row_dtype is not self._dtype:
-            data = data.view(self._row_dtype)
+            data = data.view(self._row_dtype)  # buffers have no name for bfloat16
         if isinstance(records, MappedRecords):
             outcomes = records.fill(words, data, labels, self._recipe)
         else:
-            records = list(records)  # those of a file that is not mapped are read at each access
+            # Those of a file that is not mapped are read at each access.
+            records = list(records)
             outcomes = self._kernels.fill(records, words, data, labels, self._recipe)
         values = views(records) if outcomes else ()
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:
+                # Between images: one takes long enough that a feed that closes should not wait.
                 self._check_cancelled()
                 # Parsed a second time for its bytes: decoding takes a hundred times as long.
                 encoded = image_bytes(parse_datum(values[position]))
@@ -185,9 +185,10 @@ class RecordTransformer:
                 fault = Fault(position, Reason(code), numbers)
             if fault is not None:
                 faults.append(fault)
+        # Fewer outcomes than records: some were raw, and sound.
         if self._warns_of_raw and len(outcomes) < len(records):
-            self._warns_of_raw = False
-            if self._raw_remark.take():
+            self._warns_of_raw = False  # this thread need not look again
+            if self._decoding.raw_warning.take():
                 logger.warning(
                     "force_color and force_gray apply to encoded images only; "
                     "raw records, which this source holds, keep the channels that they have"
@@ -217,7 +218,7 @@ class RecordTransformer:
             image = self._decoder.decode(encoded)
         except BadRecordError as bad:
             return bad.at(position)
-        if self._decoder.remark and self._image_remark.take():
+        if self._decoder.remark and self._decoding.image_warning.take():
             logger.warning(
                 "libjpeg says of an encoded image '%s', which leaves its pixels as they are: it is "
                 "served; ringfeed inspect --full names such records",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("prefetch")
 
-_BEGINNING_BYTES = 512  # that tell what a file is
+_BEGINNING_BYTES = 512  # enough to recognise a web page or a Git LFS pointer
 _LEGACY_DIMENSIONS = ("num", "channels", "height", "width")
 
 
@@ -52,7 +52,7 @@ def load_mean(path: Path) -> NDArray[np.float32]:
         _refuse(
             path,
             "expected a mean of shape channels x height x width, or 1 x channels x height x "
-            f"width; found {_shown(values.shape)}; a mean of one value a channel goes into "
+            f"width; found {_join(values.shape)}; a mean of one value a channel goes into "
             "mean_value",
         )
     with np.errstate(over="ignore"):
@@ -99,7 +99,7 @@ def _load_blob(path: Path) -> NDArray[Any]:
     if min(shape, default=0) < 0 or values.size != math.prod(shape):
         _refuse(
             path,
-            f"the mean's shape is {_shown(shape)}, but the file holds {values.size} values; "
+            f"the mean's shape is {_join(shape)}, but the file holds {values.size} values; "
             "it was cut, or is no mean file",
         )
     if len(shape) == 4 and shape[0] > 1:
@@ -109,10 +109,10 @@ def _load_blob(path: Path) -> NDArray[Any]:
 
 
 def _other_file(beginning: bytes) -> str | None:
-    """Return what a file is instead, if its first bytes tell."""
+    """Return what a file is instead, if its first bytes show that."""
     text = beginning.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if text.startswith(b"version https://git-lfs"):
-        return "the file is a pointer of Git LFS, which stands for the mean: run git lfs pull"
+        return "the file is a Git LFS pointer, not the mean itself: run git lfs pull"
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
         return "the file is a web page, as a failed download leaves one: download the mean again"
     return None
@@ -154,7 +154,7 @@ def _is_whole(content: bytes) -> bool:
     return bool(blob.data or blob.double_data)
 
 
-def _shown(shape: Sequence[int]) -> str:
+def _join(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) or "that of a single value"
 
 

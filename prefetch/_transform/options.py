@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prefetch._kernels.contract import Recipe
+from prefetch._plan.words import Word
 from prefetch._record.decode import MAX_PIXELS_PER_BYTE
+from prefetch._transform.operation import Stage, options_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,17 +21,36 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class WarnOnce:
-    """The right to say something once, of however many records and threads; thread-safe."""
+    """Lets one of several threads log a warning."""
 
     def __init__(self) -> None:
         self._left = [True]
 
     def take(self) -> bool:
-        """Return whether it has not been said yet; if so, the caller is to say it."""
+        """Return whether the caller is the one who logs it; True once."""
         try:
             return self._left.pop()  # atomic: one caller gets it
         except IndexError:
             return False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Decoding:
+    """How encoded images become pixels; shared between threads.
+
+    Attributes:
+        force_color: Decode encoded images to three channels; raw records stay as they are.
+        force_gray: Decode encoded images to one channel; raw records stay as they are.
+        max_pixels_per_byte: See `ImageDecoder`.
+        raw_warning: That the first two do nothing to raw records.
+        image_warning: That libjpeg had something harmless to say of an image.
+    """
+
+    force_color: bool = False
+    force_gray: bool = False
+    max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
+    raw_warning: WarnOnce = field(default_factory=WarnOnce, repr=False)
+    image_warning: WarnOnce = field(default_factory=WarnOnce, repr=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,45 +61,36 @@ class Transform:
 
     Attributes:
         train: Whether crops are drawn; otherwise they are the centre.
+        decoding: How encoded images are decoded.
         crop_size: Side of the crop, in pixels; 0 for none.
         mirror: Whether images are flipped left to right with a chance of one half.
         mean_value: Subtracted from every pixel: none, one, or one a delivered channel.
         mean_image: float32 (channels, height, width), subtracted from the uncropped record; stored
             channels. Not together with mean_value.
         scale: Factor after the mean: one, or one a delivered channel.
-        force_color: Decode encoded images to three channels; raw records stay as they are.
-        force_gray: Decode encoded images to one channel; raw records stay as they are.
-        max_pixels_per_byte: Of encoded images; see `ImageDecoder`.
         channels: Order of the channels delivered.
         layout: Order of a batch's axes.
         dtype: float32, float16 or bfloat16 (rounded from the float32 result), or uint8 (no mean, no
             scale).
         modulo: How random words are reduced: True for Caffe's ``word % range``, False for
             ``(word * range) >> 32``.
-        raw_remark: That these do nothing to raw records. Shared by all threads that work by this
-            transformation, or a part of it.
-        image_remark: That libjpeg had something harmless to say of an image; shared likewise.
 
     Example:
-        >>> Transform(train=True, crop_size=227, mirror=True).words_per_record
+        >>> len(Transform(train=True, crop_size=227, mirror=True).drawn_words)
         3
     """
 
     train: bool
+    decoding: Decoding = field(default_factory=Decoding)
     crop_size: int = 0
     mirror: bool = False
     mean_value: tuple[float, ...] = ()
     mean_image: NDArray[np.float32] | None = None
     scale: tuple[float, ...] = (1.0,)
-    force_color: bool = False
-    force_gray: bool = False
-    max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
     channels: Literal["stored", "rgb", "bgr"] = "stored"
     layout: Literal["nchw", "nhwc"] = "nchw"
     dtype: np.dtype[Any] = _FLOAT32
     modulo: bool = False
-    raw_remark: WarnOnce = field(default_factory=WarnOnce, repr=False)
-    image_remark: WarnOnce = field(default_factory=WarnOnce, repr=False)
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
@@ -86,23 +98,20 @@ class Transform:
         return np.dtype(np.uint16) if self.dtype.name == "bfloat16" else self.dtype
 
     @property
-    def draws_mirror(self) -> bool:
-        """Return whether each record takes a word for its mirror, in either phase."""
-        return self.mirror
+    def drawn_words(self) -> tuple[Word, ...]:
+        """Return which random words a record takes, whatever its size."""
+        mirror = (Word.MIRROR,) if self.mirror else ()
+        crop = (Word.ROW, Word.COLUMN) if self.train and self.crop_size else ()
+        return (*mirror, *crop)
 
-    @property
-    def draws_crop(self) -> bool:
-        """Return whether each record takes two words for the place of its crop."""
-        return self.train and self.crop_size > 0
-
-    @property
-    def words_per_record(self) -> int:
-        """Return how many random words each record takes, 0 to 3, whatever its size."""
-        return int(self.draws_mirror) + 2 * int(self.draws_crop)
+    def restrict(self, *stages: Stage) -> Transform:
+        """Return the part of it that belongs to some stages, for batches of uint8."""
+        kept: dict[str, Any] = {name: getattr(self, name) for name in options_of(*stages)}
+        return Transform(**{"train": False, "dtype": np.dtype(np.uint8), **kept})
 
     @cached_property
     def recipe(self) -> Recipe:
-        """Return it as the kernels take it."""
+        """Return it as the kernels take it, all but the decoding and the type of rows."""
         mean_image = self.mean_image
         if mean_image is not None:
             mean_image = np.ascontiguousarray(mean_image, np.float32)

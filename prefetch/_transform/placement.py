@@ -1,4 +1,4 @@
-"""Where the transformation is done: what ``transform.where`` comes to on this device."""
+"""Where the transformation is done: resolves ``transform.where`` for a device."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def choose_placement(
 ) -> DeviceTransform | None:
     """Resolve ``transform.where``.
 
-    ``auto`` takes the device where that is known to save: raw uint8 records, a batch of floats, a
-    GPU. What it comes to, and why, goes to the log.
+    ``auto`` takes the device where that is known to save time: raw uint8 records, a batch of
+    floats, a GPU. The choice, and why, goes to the log.
 
     Args:
         where: ``auto``, ``host`` or ``device``.
-        transform: What is to be done.
+        transform: Whose place it is.
         device: Where batches are pushed.
         kind: What the records hold, by the one that the feed is opened by.
 
     Returns:
-        What does it on the device; None for the host.
+        The transformation on the device; None for the host.
 
     Raises:
-        ConfigError: ``device`` is asked for, and this one cannot.
+        ConfigError: It is ``device``, and this one cannot.
         SyncedMemoryError: The device can, and fails.
     """
     if where == "host":
@@ -49,7 +49,7 @@ def choose_placement(
             return DeviceTransform(transform, device)
         except NotImplementedDeviceError as error:
             raise _refusal(str(error)) from error
-    reason = _against(transform, device, kind)
+    reason = _reason_for_host(transform, device, kind)
     if reason is None:
         try:
             found = DeviceTransform(transform, device)
@@ -66,8 +66,8 @@ def choose_placement(
     return None
 
 
-def _against(transform: Transform, device: Device, kind: RecordKind) -> str | None:
-    """Say why the host is the better place, None if it is not."""
+def _reason_for_host(transform: Transform, device: Device, kind: RecordKind) -> str | None:
+    """Return why ``auto`` picks the host; None if it picks the device."""
     if not device.has_device_memory:
         return f"device {device.name} has no memory of its own"
     if device.name.partition(":")[0] != "cuda":

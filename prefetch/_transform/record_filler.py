@@ -1,4 +1,4 @@
-"""What fills a part of a batch, whatever does it."""
+"""What fills a part of a batch: the protocol of the host's and the device's way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def never_cancelled() -> None:
-    """Let a `RecordFiller` go on, whoever waits for it meanwhile."""
+    """Do nothing: the check of a filler that nobody can cancel."""
 
 
 class StoredImage(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rows as they are stored, on their way to the device."""
+"""Some rows of a staged batch, as threads fill them."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ class StagedRows:
         )
 
     def begin(self, words: NDArray[np.uint32], *, windows: bool) -> None:
-        """Begin to fill the rows anew.
+        """Reset the rows' words and forms before they are filled.
 
         Args:
             words: uint32 (n, 3): the records' random words.
             windows: Whether their places will have windows, not whole images.
         """
-        self._table[:, :3] = words
-        self._table[:, 3] = WINDOW if windows else WHOLE
+        self._table[:, :-1] = words
+        self._table[:, -1] = WINDOW if windows else WHOLE
 
     def window(self, row: int, crop_size: int) -> NDArray[np.uint8]:
-        """Let a row have a window, and return where: uint8 (1, channels, side, side)."""
-        self._table[row, 3] = WINDOW
+        """Mark a row as a window, and return its memory: uint8 (1, channels, side, side)."""
+        self._table[row, -1] = WINDOW
         return window_of(self.pixels[row], crop_size)[np.newaxis]
 
     def finish(self, row: int, sample: NDArray[Any]) -> None:
-        """Let a row be this sample, whatever the kernel makes of its place."""
+        """Replace what the kernel will make of a row by a finished sample."""
         self._finished[self._start + row] = sample

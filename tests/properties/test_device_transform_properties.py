@@ -21,7 +21,7 @@ from prefetch._ring.staged_memory import StagedMemory
 from prefetch._transform.device import DeviceTransform
 from prefetch._transform.device_staging import RecordStager
 from prefetch._transform.host import RecordTransformer
-from prefetch._transform.options import Transform
+from prefetch._transform.options import Decoding, Transform
 
 if TYPE_CHECKING:
     from memory import Device, Event
@@ -58,8 +58,7 @@ def cases(draw: st.DrawFn) -> Case:
         mean_value=tuple(rng.normal(scale=100, size=num_means).tolist()),
         mean_image=rng.random(shape, np.float32) * 255 if means == "image" else None,
         scale=tuple(rng.normal(size=num_scales).tolist()) or (1.0,),
-        force_color=forced == "force_color",
-        force_gray=forced == "force_gray",
+        decoding=Decoding(force_color=forced == "force_color", force_gray=forced == "force_gray"),
         channels=draw(st.sampled_from(["stored", "rgb", "bgr"])),
         layout=draw(st.sampled_from(["nchw", "nhwc"])),
         dtype=dtype,

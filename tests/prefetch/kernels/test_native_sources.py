@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import setuptools  # type: ignore[import-untyped]  # it has no stubs here
 
 from prefetch._kernels.contract import ENCODED, Recipe
+from prefetch._plan.words import NUM_WORDS, Word
 from prefetch._record.faults import Reason
 
 if TYPE_CHECKING:
@@ -53,3 +54,9 @@ def test_c_and_python_number_the_reasons_alike() -> None:
     assert ENCODED == reasons.pop("ENCODED")
     del reasons["OUT_OF_MEMORY"]
     assert reasons.items() <= {reason.name: reason.value for reason in Reason}.items()
+
+
+def test_c_and_python_number_the_random_words_alike() -> None:
+    words = members("kernels.h", "word")
+    assert words.pop("NUM_WORDS") == NUM_WORDS
+    assert words == {f"{word.name}_WORD": word.value for word in Word}

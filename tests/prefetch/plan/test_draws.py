@@ -1,20 +1,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scalar_philox import scalar_philox
 
 from prefetch._kernels import _c
-from prefetch._kernels.draw_range import reduce_word, reduce_words
 from prefetch._plan.draws import CaffeDraws, CounterDraws
 from prefetch._plan.order import Order, PlannedBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Caffe with random seed 1701: what the layer's transformer draws first.
 WORDS_1701 = [3481802584, 1524196175, 546066792, 745442735, 1665295398, 1208259420]
@@ -24,18 +20,6 @@ def planned(order: Order, sequence: int) -> PlannedBatch:
     batch = order.plan(sequence)
     assert batch is not None
     return batch
-
-
-def scalar_philox(counter: Sequence[int], key: Sequence[int]) -> list[int]:
-    """Philox4x32-10 as its paper writes it, a word at a time."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(10):
-        product0, product1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1 = (product1 >> 32) ^ c1 ^ k0, product1 & 0xFFFFFFFF
-        c2, c3 = (product0 >> 32) ^ c3 ^ k1, product0 & 0xFFFFFFFF
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return [c0, c1, c2, c3]
 
 
 def scalar_words(seed: int, epoch: int, record: int) -> list[int]:
@@ -201,52 +185,6 @@ class TestCaffeAugmentation:
         augmentation.words(planned(self.order, 1))
 
         assert repr(augmentation) == "<CaffeDraws mirror=True crop=False at word 8>"
-
-
-class TestReducing:
-    @pytest.mark.parametrize(
-        ("word", "extent", "remainder", "upper"),
-        [
-            (0, 1, 0, 0),
-            (2**32 - 1, 1, 0, 0),
-            (2**31 - 1, 2, 1, 0),
-            (2**31, 2, 0, 1),
-            (3481802584, 30, 3481802584 % 30, 24),
-            (2**32 - 1, 2**32 - 1, 0, 2**32 - 2),
-        ],
-    )
-    def test_a_word_becomes_its_remainder_or_its_share_of_the_extent(
-        self, word: int, extent: int, remainder: int, upper: int
-    ) -> None:
-        assert reduce_word(word, extent, modulo=True) == remainder
-        assert reduce_word(word, extent, modulo=False) == upper
-
-    @pytest.mark.parametrize("modulo", [True, False])
-    def test_words_are_reduced_as_each_alone(self, *, modulo: bool) -> None:
-        words = np.random.default_rng(2).integers(0, 2**32, 50, np.uint32)
-        extents = np.arange(1, 51) ** 5
-
-        reduced = reduce_words(words, extents, modulo=modulo)
-
-        assert reduced.dtype == np.int64
-        assert reduced.tolist() == [
-            reduce_word(word, extent, modulo=modulo)
-            for word, extent in zip(words.tolist(), extents.tolist(), strict=True)
-        ]
-        assert reduce_words(words, 7, modulo=modulo).tolist() == [
-            reduce_word(word, 7, modulo=modulo) for word in words.tolist()
-        ]
-
-    def test_a_word_of_numpy_does_not_overflow(self) -> None:
-        word: int = np.uint32(2**32 - 1)  # type: ignore[assignment] # what arrays iterate over
-        assert reduce_word(word, 10, modulo=False) == 9
-
-    @pytest.mark.parametrize("modulo", [True, False])
-    def test_an_extent_without_values_is_refused(self, *, modulo: bool) -> None:
-        with pytest.raises(ValueError, match="extent is 0: expected 1 or more"):
-            reduce_word(5, 0, modulo=modulo)
-        with pytest.raises(ValueError, match="extents reach -1: expected 1 or more"):
-            reduce_words(np.array([5, 5], np.uint32), np.array([2, -1]), modulo=modulo)
 
 
 class TestNativeWords:

@@ -224,7 +224,7 @@ def test_no_more_bytes_go_to_the_device_than_without_it(
     )
     with open_device("simulated") as device:
         found = DeviceTransform(transform, device)
-        assert found.place(image) == place
+        assert found.choose_place(image) == place
         assert found.holds_windows(place) == (place[1:] == (16, 16))
 
 

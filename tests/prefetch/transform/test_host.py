@@ -13,7 +13,7 @@ from prefetch._kernels import reference
 from prefetch._record.faults import Fault, Reason
 from prefetch._record.wire import encode_datum
 from prefetch._transform.host import RecordTransformer
-from prefetch._transform.options import Transform
+from prefetch._transform.options import Decoding, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -368,14 +368,14 @@ def test_force_color_gives_grey_images_three_planes() -> None:
     grey = np.arange(20, dtype=np.uint8).reshape(4, 5)
     batch = transform_all(
         [encoded(UNIQUE.transpose(1, 2, 0)), encoded(grey)],
-        Transform(train=False, force_color=True),
+        Transform(train=False, decoding=Decoding(force_color=True)),
     )
     assert np.array_equal(batch[1], np.broadcast_to(grey, (3, 4, 5)))
 
 
 def test_force_gray_gives_colour_images_one_plane() -> None:
     image = np.ascontiguousarray(UNIQUE.transpose(1, 2, 0))
-    row = one(encoded(image), Transform(train=False, force_gray=True))
+    row = one(encoded(image), Transform(train=False, decoding=Decoding(force_gray=True)))
     expected = cv2.imdecode(cv2.imencode(".png", image)[1], cv2.IMREAD_GRAYSCALE)
     assert np.array_equal(row, np.asarray(expected)[np.newaxis])
 
@@ -383,7 +383,7 @@ def test_force_gray_gives_colour_images_one_plane() -> None:
 def test_forcing_raw_records_changes_nothing_and_warns_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    transformer = RecordTransformer(Transform(train=False, force_gray=True))
+    transformer = RecordTransformer(Transform(train=False, decoding=Decoding(force_gray=True)))
     data = np.zeros((2, 3, 4, 5), np.float32)
     for _ in range(2):
         assert transformer.fill([memoryview(raw(UNIQUE))] * 2, no_words(2), data, None) == []
@@ -394,7 +394,10 @@ def test_forcing_raw_records_changes_nothing_and_warns_once(
 
 def test_forcing_encoded_records_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    one(encoded(np.zeros((4, 5), np.uint8)), Transform(train=False, force_color=True))
+    one(
+        encoded(np.zeros((4, 5), np.uint8)),
+        Transform(train=False, decoding=Decoding(force_color=True)),
+    )
     assert not caplog.records
 
 
@@ -572,7 +575,7 @@ def test_the_kernels_are_asked_for_the_part_and_then_for_each_decoded_image() ->
     ],
 )
 def test_the_number_of_words_a_record_is_fixed(options: dict[str, Any], num_words: int) -> None:
-    assert Transform(**options).words_per_record == num_words
+    assert len(Transform(**options).drawn_words) == num_words
 
 
 def test_uint8_with_a_scale_of_one_is_fine() -> None:

@@ -1,0 +1,48 @@
+"""The random words of a record: what each is for, and how one becomes a choice.
+
+Words are raw, 32 bits each, and drawn before a record is read. They are reduced once its size is
+known.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Word(IntEnum):
+    """What a record's random words are for: each the number of its column in an array of words.
+
+    The number is also that of the word in the record's block of Philox, and never changes, so that
+    a seed gives the same words whatever else is drawn. `native/kernels.h` and the table of the
+    device's kernel have the same order.
+    """
+
+    MIRROR = 0
+    ROW = 1
+    COLUMN = 2
+
+
+NUM_WORDS: Final = len(Word)
+
+
+def reduce_word(word: int, extent: int, *, modulo: bool) -> int:
+    """Reduce a raw word to one of `extent` values.
+
+    Args:
+        word: 0 to 2^32 - 1.
+        extent: How many values there are, 1 to 2^32.
+        modulo: Whether to take the remainder, as Caffe's ``DataTransformer::Rand`` does;
+            otherwise the upper half of word * extent.
+
+    Returns:
+        0 to extent - 1.
+
+    Raises:
+        ValueError: `extent` is below 1.
+    """
+    if extent < 1:
+        raise ValueError(f"extent is {extent}: expected 1 or more values to draw from")
+    # A NumPy scalar would overflow in the product.
+    word = int(word)
+    return word % extent if modulo else word * extent >> 32
