@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from memory._device.protocols import Device, DeviceBuffer, Event, Stream
+    from memory._device.device import Device, DeviceBuffer, Stream
+    from memory._device.event import Event
     from memory._shape import Dims
     from memory._synced.sides import PushEnds
 

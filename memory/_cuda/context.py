@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from memory._device.protocols import Event
+    from memory._device.event import Event
 
 # Blocking: a thread that waits gives up its core, which decoding needs, instead of spinning.
 _EVENT_FLAGS: Final[int] = runtime.eventDisableTiming | runtime.eventBlockingSync

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from memory._cuda import export, imports, kernel, maths
 from memory._cuda.context import CudaContext
@@ -14,6 +14,7 @@ from memory._cuda.priority import priority_number
 from memory._cuda.runtime import runtime
 from memory._cuda.stream import CudaStream
 from memory._cuda.stream_registry import CudaStreams
+from memory._device.accounting import DeviceMemory, device_memory
 from memory._device.checks import (
     address_of,
     check_byte,
@@ -21,19 +22,20 @@ from memory._device.checks import (
     check_floats,
     check_host_array,
 )
-from memory._device.protocols import DeviceBuffer, DeviceMemory
+from memory._device.closeable import Closeable
+from memory._device.device import DeviceBuffer
 from memory._errors import ClosedError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     import numpy as np
     from numpy.typing import DTypeLike, NDArray
 
     from memory._cuda.priority import StreamPriority
     from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import HostBuffer, Kernel, Stream
+    from memory._device.device import Kernel, Stream
+    from memory._device.host_memory import HostBuffer
 
 _KINDS: Final[dict[str, int]] = {
     "to_device": runtime.memcpyHostToDevice,
@@ -42,7 +44,7 @@ _KINDS: Final[dict[str, int]] = {
 }
 
 
-class CudaDevice:
+class CudaDevice(Closeable):
     """A GPU; see ``Device``. Thread-safe.
 
     Every call may be made with any device current, and leaves it so. The current stream is CuPy's:
@@ -318,15 +320,8 @@ class CudaDevice:
 
     def memory_info(self) -> DeviceMemory:
         """Return what this object has allocated now; makes no call to CUDA."""
-        device = self._memory.device.balance()
-        host = self._memory.host.balance()
-        return DeviceMemory(
-            allocated_bytes=device.nbytes,
-            peak_bytes=device.peak_bytes,
-            limit_bytes=self._memory.total_bytes,
-            host_allocated_bytes=host.nbytes,
-            num_buffers=device.num_blocks,
-            num_host_buffers=host.num_blocks,
+        return device_memory(
+            self._memory.host, self._memory.device, limit_bytes=self._memory.total_bytes
         )
 
     def close(self) -> None:
@@ -351,17 +346,6 @@ class CudaDevice:
         """Raise DeviceMismatchError for a buffer that is not this device's."""
         if not isinstance(buffer, DeviceBuffer) or buffer.device is not self:
             raise DeviceMismatchError(what, expected=repr(self), found=_whose(buffer))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check_open(self, operation: str) -> None:
         if self._closed:

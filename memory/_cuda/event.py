@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memory._cuda.capture import out_of_captures
 from memory._cuda.runtime import CAPTURE_ERRORS, NOT_READY, runtime
-from memory._device.host_event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent
 from memory._errors import DeviceError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memory._cuda.context import CudaContext, EventToken
     from memory._cuda.keepalive import Manifest
-    from memory._device.protocols import Event
+    from memory._device.event import Event
 
 _logger = logging.getLogger("memory")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from memory._cuda.owner import CudaOwner
-    from memory._device.protocols import DeviceBuffer
+    from memory._device.device import DeviceBuffer
 
 KDL_CUDA: Final = 2
 """DLPack's number of the kind of device."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memory._cuda.runtime import cupy
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
 from memory._errors import BufferMismatchError, DeviceMismatchError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from memory._cuda.runtime import cupy
 
 if TYPE_CHECKING:
     from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import DeviceBuffer
+    from memory._device.device import DeviceBuffer
 
 _BLOCK: Final = 256
 _MOST_BLOCKS: Final = 65535  # beyond that each thread does several elements

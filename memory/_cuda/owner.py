@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from memory._device.protocols import Device
+from memory._device.device import Device
 
 if TYPE_CHECKING:
     from memory._cuda.context import CudaContext

@@ -14,22 +14,23 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from memory._device.host_event import HostEvent
+from memory._device.closeable import Closeable
+from memory._device.event import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from memory._cuda.event import CudaEvent
     from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import Device, Event
+    from memory._device.device import Device
+    from memory._device.event import Event
 
 _logger = logging.getLogger("memory")
 
 
-class CudaStream:
+class CudaStream(Closeable):
     """A stream of a GPU; see ``Stream``. Made by ``CudaDevice.make_stream``, or adopted.
 
     Two adopted streams are equal if they are the same stream of CUDA's.
@@ -103,17 +104,6 @@ class CudaStream:
         self.state.close()
         if self.state.owned:
             self._forget(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -17,7 +17,7 @@ from memory._errors import BufferMismatchError, ClosedError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from memory._cuda.context import CudaContext
-    from memory._device.protocols import Device
+    from memory._device.device import Device
 
 
 class CudaStreams:

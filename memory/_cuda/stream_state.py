@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memory._cuda.context import CudaContext
-    from memory._device.protocols import Event
+    from memory._device.event import Event
 
 _logger = logging.getLogger("memory")
 

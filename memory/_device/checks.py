@@ -12,7 +12,7 @@ from memory._errors import BufferMismatchError, DtypeError, OptionValueError
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-    from memory._device.protocols import DeviceBuffer
+    from memory._device.device import DeviceBuffer
 
 FLOATS: Final = (np.dtype(np.float32), np.dtype(np.float64))
 """The dtypes on which devices compute, as Caffe's blobs do."""

@@ -21,14 +21,15 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from memory._device.accounting import Ledger
+from memory._device.accounting import DeviceMemory, Ledger, device_memory
 from memory._device.checks import check_byte, check_equal_sizes, check_floats, check_host_array
+from memory._device.closeable import Closeable
+from memory._device.device import DeviceBuffer
 from memory._device.host_memory import allocate_host
-from memory._device.protocols import DeviceBuffer, DeviceMemory
 from memory._errors import (
     BufferMismatchError,
     ClosedError,
@@ -42,11 +43,11 @@ from memory._simulated.worker import StreamWorker, Work, close_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from numpy.typing import DTypeLike, NDArray
 
-    from memory._device.protocols import HostBuffer, Kernel, Stream
+    from memory._device.device import Kernel, Stream
+    from memory._device.host_memory import HostBuffer
 
 HOST_POISON: Final = 0xCD
 """Fresh host buffers of this device are filled with this byte."""
@@ -73,7 +74,7 @@ class TransferStats:
     bytes_on_device: int = 0
 
 
-class SimulatedDevice:
+class SimulatedDevice(Closeable):
     """A device whose memory and streams are simulated; see ``Device``. Thread-safe.
 
     Closing it ends its streams. One that is collected ends its null stream by itself; other streams
@@ -307,15 +308,8 @@ class SimulatedDevice:
 
     def memory_info(self) -> DeviceMemory:
         """Return what is allocated now, on both sides."""
-        device = self._memory.ledger.balance()
-        host = self._host.balance()
-        return DeviceMemory(
-            allocated_bytes=device.nbytes,
-            peak_bytes=device.peak_bytes,
-            limit_bytes=self._memory.ledger.limit_bytes,
-            host_allocated_bytes=host.nbytes,
-            num_buffers=device.num_blocks,
-            num_host_buffers=host.num_blocks,
+        return device_memory(
+            self._host, self._memory.ledger, limit_bytes=self._memory.ledger.limit_bytes
         )
 
     def close(self) -> None:
@@ -327,17 +321,6 @@ class SimulatedDevice:
             self._closed = True
         self._null_worker.close()
         close_group(self._group)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _make_worker(self, name: str) -> StreamWorker:
         return StreamWorker(device=self.name, name=name, group=self._group, sleep=self._sleep)

@@ -6,9 +6,10 @@ import contextlib
 import threading
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from memory._device.protocols import DeviceBuffer
+from memory._device.closeable import Closeable
+from memory._device.device import DeviceBuffer
 from memory._errors import (
     DeviceError,
     DeviceMemoryError,
@@ -21,12 +22,14 @@ from memory._simulated.device import SimulatedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
 
     import numpy as np
     from numpy.typing import DTypeLike, NDArray
 
-    from memory._device.protocols import Device, DeviceMemory, Event, HostBuffer, Kernel, Stream
+    from memory._device.accounting import DeviceMemory
+    from memory._device.device import Device, Kernel, Stream
+    from memory._device.event import Event
+    from memory._device.host_memory import HostBuffer
 
 _QUEUED: Final = (
     *("copy_to_device", "copy_to_host", "copy_on_device", "fill", "axpy", "scale", "launch"),
@@ -48,7 +51,7 @@ FAILING_OPERATIONS: Final = (
 """
 
 
-class FailingDevice:
+class FailingDevice(Closeable):
     """A device of which the nth call of an operation fails; everything else reaches the real one.
 
     Fault injection in the manner of an allocator adaptor: run the code under test with the first
@@ -285,17 +288,6 @@ class FailingDevice:
         """Close the device that does the work."""
         self.inner.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def unwrap(self, buffer: DeviceBuffer) -> DeviceBuffer:
         """Return the same memory as a buffer of the device that does the work.
 
@@ -352,7 +344,7 @@ class FailingDevice:
         return f"<FailingDevice {planned or 'nothing'}, {self._num_failures} failed, {self.inner}>"
 
 
-class FailingStream:
+class FailingStream(Closeable):
     """A stream of a ``FailingDevice``.
 
     Attributes:
@@ -396,17 +388,6 @@ class FailingStream:
     def close(self) -> None:
         """Close the stream that does the work."""
         self.inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<FailingStream of {self.inner!r}>"

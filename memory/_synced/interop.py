@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
 from memory._errors import BufferMismatchError, DeviceMismatchError, ShapeError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory._device.protocols import Device
+    from memory._device.device import Device
     from memory._shape import Dims
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pytest
 
-from memory._device.host_event import HostEvent
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
+from memory._device.event import HostEvent
 from memory._errors import (
     BufferMismatchError,
     ClosedError,
