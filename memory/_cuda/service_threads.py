@@ -113,7 +113,7 @@ class DeferredFree:
     def _start_locked(self) -> None:
         # Asked of the attempt: Ctrl-C in it, or a system without threads, leaves none to wait for.
         if self._start is None or not self._start.has_started():
-            name = f"cuda:{self._ordinal}-undertaker"
+            name = f"cuda:{self._ordinal}-deferred_free"
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._start = ThreadStart([self._thread])
             _run(self._start, name, self._ordinal)

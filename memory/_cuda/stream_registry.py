@@ -58,7 +58,7 @@ class CudaStreams:
         if closed:
             state.finish()
             raise ClosedError(f"device {context.name!r}", operation="make_stream")
-        context.undertaker.start()
+        context.deferred_free.start()
         return self._handle(state)
 
     def current(self) -> CudaStream:

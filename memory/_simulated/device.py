@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from memory._device.accounting import DeviceMemory, Ledger, device_memory
-from memory._device.checks import check_byte, check_equal_sizes, check_floats, check_host_array
+from memory._device.checks import (
+    check_byte,
+    check_equal_sizes,
+    check_floats,
+    check_host_array,
+    describe_owner,
+)
 from memory._device.closeable import Closeable
 from memory._device.device import DeviceBuffer
 from memory._device.host_memory import allocate_host
@@ -338,13 +344,13 @@ class SimulatedDevice(Closeable):
 
     def _check_buffer(self, what: str, buffer: object) -> None:
         if not isinstance(buffer, DeviceBuffer) or buffer.device is not self:
-            raise DeviceMismatchError(what, expected=repr(self), found=_whose(buffer))
+            raise DeviceMismatchError(what, expected=repr(self), found=describe_owner(buffer))
         # Looked up again when the work runs; here, the traceback still shows who asked.
         self._memory.view(buffer.ptr, buffer.nbytes)
 
     def _own_stream(self, stream: object) -> SimulatedStream:
         if not isinstance(stream, SimulatedStream) or stream.device is not self:
-            raise DeviceMismatchError("stream", expected=repr(self), found=_whose(stream))
+            raise DeviceMismatchError("stream", expected=repr(self), found=describe_owner(stream))
         return stream
 
     def _queue_copy(
@@ -405,11 +411,6 @@ def _check_options(
         )
     if limit_bytes is not None and limit_bytes < 0:
         raise OptionValueError("limit_bytes", expected="0 or more, or None", found=limit_bytes)
-
-
-def _whose(found: object) -> str:
-    device = getattr(found, "device", None)
-    return f"a {type(found).__name__}" if device is None else repr(device)
 
 
 # What runs on a stream's thread. Addresses are looked up here, when the work runs, so that memory

@@ -35,7 +35,7 @@ def test_a_device_that_is_not_numbered_has_no_number() -> None:
         open_device("inline:0")
 
 
-@pytest.mark.parametrize("slip", ["inlin", "here"])
+@pytest.mark.parametrize("slip", ["inlined", "here"])
 def test_a_slip_in_its_name_is_answered_with_it(slip: str) -> None:
     with pytest.raises(UnknownDeviceError, match="did you mean 'inline'"):
         open_device(slip)
