@@ -68,7 +68,7 @@ class CudaContext:
     Attributes:
         ordinal: Number of the GPU.
         name: ``cuda:N``.
-        deferred_free: Frees what finalizers have given up.
+        deferred_free: Frees what finalizers hand in.
         waiters: Wait for events on behalf of callbacks.
         forked: Whether this is the child of a process that opened the GPU.
         kernels: Names of the kernels that are loaded and were not made by ``compile``.
@@ -177,7 +177,7 @@ class CudaContext:
     def stop(self) -> None:
         """End the service threads that have nothing to wait for, and the others after that."""
         self.stop_soon()
-        self.waiters.join()  # first: what their threads still hold goes to the deferred_free then
+        self.waiters.join()  # first: what their threads still hold goes to DeferredFree
         self.deferred_free.join()
         with contextlib.suppress(DeviceError), self.call("close"):
             self.destroy_events()

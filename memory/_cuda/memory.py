@@ -1,4 +1,4 @@
-"""Memory of a GPU and pinned memory of the host: allocated exactly, freed by the deferred_free.
+"""Memory of a GPU and pinned memory of the host: allocated exactly, freed by `DeferredFree`.
 
 No pool decides when memory is used again. CuPy's pinned pool rounds up to a power of two and hands
 a block out again while a copy from it is in flight; its device pool knows of one stream only.
@@ -53,7 +53,7 @@ class CudaBlock:
         if not hasattr(self, "_context"):
             return  # Ctrl-C came while it was made
         self._ledger.give_back(self.nbytes)
-        self._context.deferred_free.give_up(_free_device, self.ptr)
+        self._context.deferred_free.submit(_free_device, self.ptr)
 
 
 class PinnedBlock:
@@ -82,7 +82,7 @@ class PinnedBlock:
         if not hasattr(self, "_context"):
             return  # Ctrl-C came while it was made
         self._ledger.give_back(self.nbytes)
-        self._context.deferred_free.give_up(_free_host, self._ptr)
+        self._context.deferred_free.submit(_free_host, self._ptr)
 
 
 class PinnedBuffer(BlockBuffer):
@@ -212,7 +212,7 @@ class CudaMemory:
         )
 
 
-# On the deferred_free's thread, which has waited for the streams.
+# On the thread of `DeferredFree`, which has waited for the streams.
 
 
 def _free_device(ptr: int) -> None:

@@ -2,7 +2,7 @@
 
 A ``CudaStream`` is a handle. What has to outlive it, CUDA's stream and what its queued work holds,
 is its ``StreamState``. While there is such work a waiter thread holds the state, and lets go of
-what has run; when a handle of ours is collected open, the deferred_free ends the stream.
+what has run; when a handle of ours is collected open, `DeferredFree` ends the stream.
 
 Two of CUDA's handles stand for no stream of their own. 1 is the null stream, like 0. 2 is the
 *calling thread's* default stream, so handing it to another thread would name another stream: the
@@ -127,7 +127,7 @@ class CudaStream(Closeable):
         context = state.context
         if not state.owned or state.closed or context.forked:
             return
-        context.deferred_free.give_up(state.finish, None, expected=False)
+        context.deferred_free.submit(state.finish, None, expected=False)
         warnings.warn(
             f"stream {state.name!r} of device {context.name!r} was collected open: close it, or "
             f"use it as a context manager",
