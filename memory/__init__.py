@@ -16,16 +16,16 @@ from __future__ import annotations
 import logging
 
 from memory._blob.blob import Blob as Blob
+from memory._device.accounting import DeviceMemory as DeviceMemory
 from memory._device.bfloat16 import bfloat16 as bfloat16
 from memory._device.cpu import CpuDevice as CpuDevice
-from memory._device.protocols import Device as Device
-from memory._device.protocols import DeviceBuffer as DeviceBuffer
-from memory._device.protocols import DeviceMemory as DeviceMemory
-from memory._device.protocols import Event as Event
-from memory._device.protocols import HostBuffer as HostBuffer
-from memory._device.protocols import Kernel as Kernel
-from memory._device.protocols import Stream as Stream
-from memory._device.protocols import UseObserver as UseObserver
+from memory._device.device import Device as Device
+from memory._device.device import DeviceBuffer as DeviceBuffer
+from memory._device.device import Kernel as Kernel
+from memory._device.device import Stream as Stream
+from memory._device.device import UseObserver as UseObserver
+from memory._device.event import Event as Event
+from memory._device.host_memory import HostBuffer as HostBuffer
 from memory._errors import AxisError as AxisError
 from memory._errors import BlobProtoError as BlobProtoError
 from memory._errors import BufferMismatchError as BufferMismatchError

@@ -1,4 +1,8 @@
-"""Open a device by its name."""
+"""Open a device by its name.
+
+Each kind of device is registered under its name with a function that opens one. That function
+imports what it opens, so that nobody pays for a device that is not used.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,10 @@ import functools
 import importlib
 import inspect
 import logging
-import re
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from memory._device.protocols import Device
+from memory._device.device import Device
 from memory._errors import (
     DeviceOptionError,
     DeviceUnavailableError,
@@ -19,23 +23,53 @@ from memory._errors import (
 from memory.spelling import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    Opener: TypeAlias = Callable[[int | None, Mapping[str, Any]], Device]
 
 _logger = logging.getLogger("memory")
 
-
-_VALID_SPECS = ("auto", "cpu", "simulated", "cuda", "cuda:N")
-
-
-# Words people use for a device; by its spelling alone "gpu" is nearest to "cpu".
-_OTHER_NAMES = {"gpu": "cuda", "host": "cpu", "fake": "simulated", "sim": "simulated"}
+_ALLOW_FILES: Final = "close what the process has open, or allow it more open files (ulimit -n)"
 
 
-_ALLOW_FILES = "close what the process has open, or allow it more open files (ulimit -n)"
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What is known of a registered kind of device."""
+
+    open: Opener
+    is_numbered: bool
+    other_names: tuple[str, ...]
 
 
-_CUDA_SPEC = re.compile(r"cuda(?::([0-9]+))?")
+_kinds: Final[dict[str, _Kind]] = {}
+
+
+def register_device(
+    name: str, opener: Opener, *, is_numbered: bool = False, other_names: tuple[str, ...] = ()
+) -> None:
+    """Have ``open_device`` know a kind of device; see docs/design/0017-adding-a-device.md.
+
+    Args:
+        name: Its name, in lower case.
+        opener: Opens one. Called with the number behind the colon, None if there is none, and the
+            options, of which it refuses those that it does not take (``refuse_options``).
+        is_numbered: Whether there may be several, as ``cuda:0`` and ``cuda:1``.
+        other_names: Words that people use for it, for "did you mean".
+    """
+    _kinds[name] = _Kind(opener, is_numbered, other_names)
+
+
+def refuse_options(
+    device: str, options: Mapping[str, object], *, valid: tuple[str, ...] = ()
+) -> None:
+    """Refuse options that a device does not take.
+
+    Raises:
+        DeviceOptionError: If there are any.
+    """
+    unknown = tuple(name for name in options if name not in valid)
+    if unknown:
+        raise DeviceOptionError(device, unknown=unknown, valid=valid)
 
 
 def open_device(spec: str | Device = "auto", **options: Any) -> Device:
@@ -72,59 +106,61 @@ def open_device(spec: str | Device = "auto", **options: Any) -> Device:
 def _open(spec: str | Device, options: Mapping[str, Any]) -> Device:
     if not isinstance(spec, str):
         if not isinstance(spec, Device):
-            raise UnknownDeviceError(spec, valid=_VALID_SPECS)
-        _refuse_options(spec.name, options)
+            raise UnknownDeviceError(spec, valid=_valid_specs())
+        refuse_options(spec.name, options)
         return spec
     if spec == "auto":
         return _open_auto(options)
-    if spec == "cpu":
-        _refuse_options(spec, options)
-        return _cpu()
-    if spec == "simulated":
-        return _open_simulated(options)
-    cuda = _CUDA_SPEC.fullmatch(spec)
-    if cuda is not None:
-        return _open_cuda(spec, None if cuda[1] is None else int(cuda[1]), options)
-    raise UnknownDeviceError(spec, valid=_VALID_SPECS, nearest=_nearest(spec))
+    name, colon, digits = spec.partition(":")
+    kind = _kinds.get(name)
+    # isdecimal() alone would take digits of other scripts too.
+    is_number = digits.isascii() and digits.isdecimal()
+    if kind is None or (colon and not (kind.is_numbered and is_number)):
+        raise UnknownDeviceError(spec, valid=_valid_specs(), nearest=_nearest(spec))
+    return kind.open(int(digits) if colon else None, options)
+
+
+def _valid_specs() -> tuple[str, ...]:
+    numbered = (f"{name}:N" for name, kind in _kinds.items() if kind.is_numbered)
+    return ("auto", *_kinds, *numbered)
 
 
 def _nearest(spec: str) -> str | None:
     word = spec.strip().lower().partition(":")[0]
-    names = [name for name in _VALID_SPECS if ":" not in name]
-    return _OTHER_NAMES.get(word) or nearest(word, names)
-
-
-def _refuse_options(
-    device: str, options: Mapping[str, object], *, valid: tuple[str, ...] = ()
-) -> None:
-    unknown = tuple(name for name in options if name not in valid)
-    if unknown:
-        raise DeviceOptionError(device, unknown=unknown, valid=valid)
+    # First of all the words people use: difflib alone takes "gpu" for "cpu".
+    for name, kind in _kinds.items():
+        if word in kind.other_names:
+            return name
+    return nearest(word, ("auto", *_kinds))
 
 
 @functools.cache
 def _cpu() -> Device:
-    from memory._device.cpu import CpuDevice  # noqa: PLC0415 - the implementation imports this module
+    from memory._device.cpu import CpuDevice  # noqa: PLC0415 - imported when it is used
 
     return CpuDevice()
 
 
-def _open_simulated(options: Mapping[str, Any]) -> Device:
-    from memory._simulated.device import SimulatedDevice  # noqa: PLC0415 - the implementation imports this module
+def _open_cpu(_: int | None, options: Mapping[str, Any]) -> Device:
+    refuse_options("cpu", options)
+    return _cpu()
 
-    valid = tuple(inspect.signature(SimulatedDevice).parameters)
-    _refuse_options("simulated", options, valid=valid)
+
+def _open_simulated(_: int | None, options: Mapping[str, Any]) -> Device:
+    from memory._simulated.device import SimulatedDevice  # noqa: PLC0415 - imported when it is used
+
+    refuse_options("simulated", options, valid=tuple(inspect.signature(SimulatedDevice).parameters))
     return SimulatedDevice(**options)
 
 
-def _open_cuda(spec: str, ordinal: int | None, options: Mapping[str, Any]) -> Device:
+def _open_cuda(ordinal: int | None, options: Mapping[str, Any]) -> Device:
     try:
         backend = importlib.import_module("memory._cuda.open")
     except ModuleNotFoundError as error:
         if error.name != "memory._cuda.open":
             raise
         raise DeviceUnavailableError(
-            spec,
+            "cuda" if ordinal is None else f"cuda:{ordinal}",
             reason="this version of ringfeed has no CUDA device",
             cure="use 'cpu' to train in host memory, or 'simulated' to try device code without one",
         ) from None
@@ -133,13 +169,18 @@ def _open_cuda(spec: str, ordinal: int | None, options: Mapping[str, Any]) -> De
 
 def _open_auto(options: Mapping[str, Any]) -> Device:
     try:
-        return _open_cuda("cuda", None, options)
+        return _kinds["cuda"].open(None, options)
     except DeviceUnavailableError as error:
-        _refuse_options("cpu", options)
-        _say_once(error.reason)
+        refuse_options("cpu", options)
+        _log_once(error.reason)
         return _cpu()
 
 
 @functools.cache
-def _say_once(reason: str) -> None:
+def _log_once(reason: str) -> None:
     _logger.info("device auto is cpu: %s", reason)
+
+
+register_device("cpu", _open_cpu, other_names=("host",))
+register_device("simulated", _open_simulated, other_names=("fake", "sim"))
+register_device("cuda", _open_cuda, is_numbered=True, other_names=("gpu",))

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 
 from memory._device.accounting import all_ledgers
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
 from memory._errors import BufferMismatchError, NoDataError, NotImplementedDeviceError
-from memory._simulated.device import SimulatedDevice, TransferStats
+from memory._simulated.bus import TransferStats
+from memory._simulated.device import SimulatedDevice
 from memory._simulated.failing import FAILING_OPERATIONS, FailingDevice, FailingStream
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memory._device.host_event import HostEvent
-    from memory._device.protocols import Device, Stream
+    from memory._device.device import Device, Stream
+    from memory._device.event import HostEvent
 
 __all__ = [
     "FAILING_OPERATIONS",

@@ -3,48 +3,44 @@
 Caffe's semantics in Python's spelling, with what is wrong in them put right: offsets are those of
 elements that exist, ``to_proto`` leaves nothing stale behind, ``copy_from`` copies where the newest
 bytes are, blobs with a 0 in their shape have data, sizes are 64-bit, and a call that fails leaves
-the blob as it was. :mod:`memory._blob.shape_queries` has what there is to know of the shape, and
-:mod:`memory._blob.data` of the bytes.
+the blob as it was. What it is made of stands in classes below it, one a file: its shape
+(``shape_queries``), its memories (``memories``), their bytes (``data``), views for other libraries
+(``exports``).
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from memory._blob import maths
 from memory._blob import proto as blob_proto
-from memory._blob.data import Stored
-from memory._device.bfloat16 import BITS, is_bfloat16, named_bfloat16
+from memory._blob.exports import BlobExports
 from memory._errors import (
     DeviceMismatchError,
     DtypeError,
-    NotImplementedDeviceError,
     ShapeMismatchError,
 )
 from memory._shape import count_elements
-from memory._synced.interop import exporter_of, typed_view
+from memory._synced.interop import typed_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import DTypeLike, NDArray
+    import numpy as np
+    from numpy.typing import NDArray
 
     from memory._blob.proto import BlobMessage
-    from memory._synced.interop import DeviceExporter
     from memory._synced.memory import SyncedMemory
 
-_DLPACK_HOST: Final = 1
 
-
-class Blob(Stored):
+class Blob(BlobExports):
     """An array of up to 32 axes, its data and its diff, each on the host and on a device.
 
     ``shape``, ``dtype`` and ``device`` say what it is; ``cpu_data()`` and its siblings reach the
     bytes; each of the two :class:`SyncedMemory` objects is guarded, the shape is not: whoever
     reshapes a blob must be alone with it.
+
+    Why it is this large: it is the interface of Caffe's Blob, method by method.
 
     A blob is handed to other libraries by ``numpy()``, ``numpy.asarray`` or DLPack. These are views
     of the host's side, which keep the memory for as long as they live. On a GPU, ``cupy()``, DLPack
@@ -242,122 +238,6 @@ class Blob(Stored):
         """
         diff = self.cpu_diff() if write_diff else None
         blob_proto.write(proto, self._shape, self.cpu_data(), diff)
-
-    def numpy(self, *, writable: bool = True) -> NDArray[Any]:
-        """View the data as a NumPy array.
-
-        Args:
-            writable: As :meth:`mutable_cpu_data`, waits for a push in flight, and the host has the
-                newest bytes from here on; if not, a read-only view, as :meth:`cpu_data`.
-
-        Returns:
-            A view of the host's side, of the blob's shape and dtype.
-        """
-        return self.mutable_cpu_data() if writable else self.cpu_data()
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001 - NumPy's protocol
-        # To be looked at must not push the device's copy out of date: hence read-only.
-        return np.array(self.cpu_data(), dtype=dtype, copy=copy)
-
-    def cupy(self, *, writable: bool = True) -> Any:
-        """View the data as a CuPy array, on the calling thread's current stream.
-
-        The stream is put behind the work that fills the device's side; nothing waits for it. The
-        array keeps the memory for as long as it lives.
-
-        Args:
-            writable: As :meth:`mutable_gpu_data`, the device has the newest bytes from here on; if
-                not, as :meth:`gpu_data`, and the array must not be written to, which CuPy cannot
-                forbid.
-
-        Raises:
-            NotImplementedDeviceError: The device's memory is not CUDA's.
-        """
-        exporter = self._exporter("cupy")
-        buffer = self.mutable_gpu_data() if writable else self.gpu_data()
-        return exporter.export_array(buffer, self._dtype, self._shape)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Describe the device's side as :meth:`cupy` does; absent where it is not CUDA's.
-
-        Consumers hold the blob, so it keeps the memory for as long as it lives itself.
-
-        Raises:
-            DtypeError: The dtype is bfloat16, for which the protocol has no name.
-        """
-        exporter = exporter_of(self._device)
-        if exporter is None:
-            # What hasattr() asks for.
-            raise AttributeError(f"a blob on device {self._device.name!r} has no CUDA memory")
-        if is_bfloat16(self._dtype):
-            # Not as if it were absent: consumers would then take a copy by way of the host.
-            raise DtypeError(
-                "__cuda_array_interface__, which has no name for bfloat16 as DLPack has",
-                dtype=self._dtype.name,
-                valid=("any other",),
-            )
-        buffer = self.mutable_gpu_data()
-        if all(lent.ptr != buffer.ptr for lent in self._lent):
-            self._lent += (buffer,)
-        return exporter.export_interface(buffer, self._dtype, self._shape)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's name of the device if its memory is CUDA's, else of the host."""
-        exporter = exporter_of(self._device)
-        return (_DLPACK_HOST, 0) if exporter is None else exporter.dlpack_device
-
-    def __dlpack__(
-        self,
-        *,
-        stream: object = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Export the side that :meth:`__dlpack_device__` names; the capsule keeps the memory.
-
-        As :meth:`mutable_gpu_data` or :meth:`mutable_cpu_data`, because consumers that know only
-        the first version of the protocol take every tensor for writable.
-
-        Args:
-            stream: The consumer's, on a GPU; see DLPack.
-            max_version: What the consumer understands.
-            dl_device: Where it wants the data; the host is possible too.
-            copy: Whether it wants a copy.
-        """
-        exporter = exporter_of(self._device)
-        if exporter is not None and dl_device != (_DLPACK_HOST, 0):
-            # On the consumer's stream, which then waits for what fills the memory, and for nothing
-            # that is on the stream which happens to be current.
-            theirs = None if stream == -1 else self._device.stream_from(stream or 0)
-            with nullcontext() if theirs is None else self._device.use_stream(theirs):
-                return exporter.export_dlpack(
-                    self.mutable_gpu_data(),
-                    self._dtype,
-                    self._shape,
-                    stream=stream,
-                    max_version=max_version,
-                    dl_device=dl_device,
-                    copy=copy,
-                )
-        array: Any = self.numpy()
-        if is_bfloat16(self._dtype):
-            bits = array.view(BITS)
-            return named_bfloat16(
-                bits.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
-            )
-        return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
-
-    def _exporter(self, operation: str) -> DeviceExporter:
-        exporter = exporter_of(self._device)
-        if exporter is None:
-            raise NotImplementedDeviceError(
-                self._device.name,
-                operation=operation,
-                missing="its memory is not CUDA's; use numpy(), or a device 'cuda:N'",
-            )
-        return exporter
 
     def _flat(self, data: NDArray[np.uint8]) -> NDArray[Any]:
         return typed_view(data, self._dtype, (self._count,))

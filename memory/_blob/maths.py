@@ -21,7 +21,7 @@ from memory._synced.interop import typed_view
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory._device.protocols import DeviceBuffer
+    from memory._device.device import DeviceBuffer
     from memory._synced.memory import SyncedMemory
 
 # Sums go through the values in pieces that fit into the cache, in float64: as exact as a sum over a

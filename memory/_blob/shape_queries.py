@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from memory._shape import Dims
 
 
-class Shaped:
-    """Something with a shape.
+class BlobShape:
+    """A blob's shape, and Caffe's questions about it.
 
     A default-constructed blob has no axes and no elements; a scalar has no axes and one element.
     So the count is not always the product of the shape, and both are kept.

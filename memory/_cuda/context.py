@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from memory._device.protocols import Event
+    from memory._device.event import Event
 
 # Blocking: a thread that waits gives up its core, which decoding needs, instead of spinning.
 _EVENT_FLAGS: Final[int] = runtime.eventDisableTiming | runtime.eventBlockingSync
@@ -68,7 +68,7 @@ class CudaContext:
     Attributes:
         ordinal: Number of the GPU.
         name: ``cuda:N``.
-        undertaker: Frees what finalizers have given up.
+        deferred_free: Frees what finalizers hand in.
         waiters: Wait for events on behalf of callbacks.
         forked: Whether this is the child of a process that opened the GPU.
         kernels: Names of the kernels that are loaded and were not made by ``compile``.
@@ -79,7 +79,7 @@ class CudaContext:
         self.name = f"cuda:{ordinal}"
         self.forked = False
         self.kernels: set[str] = set()
-        self.undertaker = DeferredFree(ordinal, self.wait_for_streams)
+        self.deferred_free = DeferredFree(ordinal, self.wait_for_streams)
         self.waiters = Waiters(ordinal)
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[KnownStream] = weakref.WeakSet()
@@ -177,14 +177,14 @@ class CudaContext:
     def stop(self) -> None:
         """End the service threads that have nothing to wait for, and the others after that."""
         self.stop_soon()
-        self.waiters.join()  # first: what their threads still hold goes to the undertaker then
-        self.undertaker.join()
+        self.waiters.join()  # first: what their threads still hold goes to DeferredFree
+        self.deferred_free.join()
         with contextlib.suppress(DeviceError), self.call("close"):
             self.destroy_events()
 
     def stop_soon(self) -> None:
         """Let the service threads end when they have nothing left to do; for finalizers too."""
-        self.undertaker.retire()
+        self.deferred_free.retire()
         self.waiters.retire()
 
 
@@ -255,7 +255,7 @@ def _tell_child() -> None:
     for context in tuple(_live):
         context.forked = True
         # A lock that another thread held at the fork is held for ever in the child.
-        context.undertaker = DeferredFree(context.ordinal, context.wait_for_streams)
+        context.deferred_free = DeferredFree(context.ordinal, context.wait_for_streams)
         context._lock = threading.Lock()  # noqa: SLF001 - its own module
         context.waiters = Waiters(context.ordinal)
 

@@ -1,39 +1,38 @@
-"""An NVIDIA GPU as a device, through CuPy. Its parts are in the ``_cuda_*`` modules."""
+"""An NVIDIA GPU as a device, through CuPy: its life, memory, streams and copies."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final
 
-from memory._cuda import export, imports, kernel, maths
 from memory._cuda.context import CudaContext
+from memory._cuda.export import CudaExports
+from memory._cuda.maths import CudaMaths
 from memory._cuda.memory import CudaMemory
 from memory._cuda.priority import priority_number
 from memory._cuda.runtime import runtime
 from memory._cuda.stream import CudaStream
 from memory._cuda.stream_registry import CudaStreams
+from memory._device.accounting import DeviceMemory, device_memory
 from memory._device.checks import (
     address_of,
     check_byte,
     check_equal_sizes,
-    check_floats,
     check_host_array,
 )
-from memory._device.protocols import DeviceBuffer, DeviceMemory
-from memory._errors import ClosedError, DeviceMismatchError
+from memory._device.closeable import Closeable
+from memory._device.device import DeviceBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     import numpy as np
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import NDArray
 
     from memory._cuda.priority import StreamPriority
-    from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import HostBuffer, Kernel, Stream
+    from memory._device.device import Stream
+    from memory._device.host_memory import HostBuffer
 
 _KINDS: Final[dict[str, int]] = {
     "to_device": runtime.memcpyHostToDevice,
@@ -42,7 +41,7 @@ _KINDS: Final[dict[str, int]] = {
 }
 
 
-class CudaDevice:
+class CudaDevice(CudaMaths, CudaExports, Closeable):
     """A GPU; see ``Device``. Thread-safe.
 
     Every call may be made with any device current, and leaves it so. The current stream is CuPy's:
@@ -80,7 +79,7 @@ class CudaDevice:
         pageable_fallback: bool = False,
         stream_priority: StreamPriority = "high",
     ) -> None:
-        self.context = CudaContext(ordinal)
+        super().__init__(CudaContext(ordinal))
         # The first call that needs a context on the GPU: it shows here if the GPU is not usable.
         with self.context.call("memory_info"):
             _, total_bytes = runtime.memGetInfo()
@@ -90,19 +89,7 @@ class CudaDevice:
             self.context, total_bytes=int(total_bytes), pageable_fallback=pageable_fallback
         )
         self._streams = CudaStreams(self.context, self, priority=priority)
-        self._lock = threading.Lock()
-        self._closed = False
         weakref.finalize(self, self.context.stop_soon).atexit = False
-
-    @property
-    def name(self) -> str:
-        """``cuda:N``."""
-        return self.context.name
-
-    @property
-    def ordinal(self) -> int:
-        """Number of the GPU, as CUDA counts them in this process."""
-        return self.context.ordinal
 
     @property
     def pci_bus_id(self) -> str:
@@ -220,156 +207,18 @@ class CudaDevice:
         operation = f"fill of {nbytes} bytes"
         self._state(stream, operation).submit(operation, launch, dst)
 
-    def axpy(
-        self, y: DeviceBuffer, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream
-    ) -> None:
-        """Queue y = alpha * x + y, with two roundings; see ``Device.axpy``."""
-        self.check_buffer("y", y)
-        self.check_buffer("x", x)
-        kind = check_floats("axpy", dtype, y)
-        check_equal_sizes("x", x, other=y)
-        maths.axpy(self._state(stream, "axpy"), y, x, kind.type(alpha))
-
-    def scale(self, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream) -> None:
-        """Queue x = alpha * x; see ``Device.scale``."""
-        self.check_buffer("x", x)
-        kind = check_floats("scale", dtype, x)
-        maths.scale(self._state(stream, "scale"), x, kind.type(alpha))
-
-    def asum(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
-        """Return the sum of absolute values; see ``Device.asum``."""
-        self.check_buffer("x", x)
-        kind = check_floats("asum", dtype, x)
-        return maths.reduce(self._state(stream, "asum"), "asum", x, kind)
-
-    def sumsq(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
-        """Return the sum of squares; see ``Device.sumsq``."""
-        self.check_buffer("x", x)
-        kind = check_floats("sumsq", dtype, x)
-        return maths.reduce(self._state(stream, "sumsq"), "sumsq", x, kind)
-
-    def compile(self, source: str, name: str) -> Kernel:
-        """Compile a kernel with NVRTC; see ``Device.compile``.
-
-        Raises:
-            NotImplementedDeviceError: If NVRTC is not installed.
-            DeviceError: If the source does not compile.
-        """
-        self._check_open("compile")
-        return kernel.CudaKernel(self, source, name)
-
-    def export_array(
-        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> Any:
-        """View a buffer as a CuPy array; see ``DeviceExporter``."""
-        self.check_buffer("buffer", buffer)
-        return export.cupy_array(buffer, dtype, shape)
-
-    def export_interface(
-        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> dict[str, Any]:
-        """Describe a buffer by the CUDA array interface; see ``DeviceExporter``."""
-        self.check_buffer("buffer", buffer)
-        return export.array_interface(self, buffer, dtype, shape)
-
-    def export_dlpack(
-        self,
-        buffer: DeviceBuffer,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Export a buffer by DLPack; see ``DeviceExporter``."""
-        self.check_buffer("buffer", buffer)
-        return export.dlpack_capsule(
-            self,
-            buffer,
-            dtype,
-            shape,
-            stream=stream,
-            max_version=max_version,
-            dl_device=dl_device,
-            copy=copy,
-        )
-
-    def import_array(
-        self, found: object
-    ) -> tuple[DeviceBuffer, np.dtype[Any], tuple[int, ...]] | None:
-        """View another library's array in this GPU's memory as a buffer, which keeps it.
-
-        Returns:
-            The buffer, dtype and shape; None if ``found`` is no array on a GPU.
-
-        Raises:
-            BufferMismatchError: It is read-only, or not C-contiguous.
-            DeviceMismatchError: It is on another GPU.
-        """
-        self._check_open("import_array")
-        return imports.buffer_of(self, found) if imports.is_on_a_gpu(found) else None
-
-    @property
-    def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's name of the GPU."""
-        return (export.KDL_CUDA, self.ordinal)
-
     def memory_info(self) -> DeviceMemory:
         """Return what this object has allocated now; makes no call to CUDA."""
-        device = self._memory.device.balance()
-        host = self._memory.host.balance()
-        return DeviceMemory(
-            allocated_bytes=device.nbytes,
-            peak_bytes=device.peak_bytes,
-            limit_bytes=self._memory.total_bytes,
-            host_allocated_bytes=host.nbytes,
-            num_buffers=device.num_blocks,
-            num_host_buffers=host.num_blocks,
+        return device_memory(
+            self._memory.host, self._memory.device, limit_bytes=self._memory.total_bytes
         )
 
     def close(self) -> None:
         """Finish the work of its streams, and end them and its threads. Idempotent."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
         if not self.context.forked:
             self._streams.close()
             self.context.stop()
-
-    def own_stream(self, stream: object) -> CudaStream:
-        """Return a stream of this device as what it is.
-
-        Raises:
-            DeviceMismatchError: If it is not this device's.
-        """
-        if not isinstance(stream, CudaStream) or stream.device is not self:
-            raise DeviceMismatchError("stream", expected=repr(self), found=_whose(stream))
-        return stream
-
-    def check_buffer(self, what: str, buffer: object) -> None:
-        """Raise DeviceMismatchError for a buffer that is not this device's."""
-        if not isinstance(buffer, DeviceBuffer) or buffer.device is not self:
-            raise DeviceMismatchError(what, expected=repr(self), found=_whose(buffer))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _check_open(self, operation: str) -> None:
-        if self._closed:
-            raise ClosedError(f"device {self.name!r}", operation=operation)
-
-    def _state(self, stream: Stream, operation: str) -> StreamState:
-        self._check_open(operation)
-        return self.own_stream(stream).state
 
     def _copy(
         self, way: str, to: int, start: int, nbytes: int, *, holds: object, stream: Stream
@@ -389,8 +238,3 @@ class CudaDevice:
         return (
             f"<CudaDevice {self.name}, {info.allocated_bytes} bytes of {info.limit_bytes}{state}>"
         )
-
-
-def _whose(found: object) -> str:
-    device = getattr(found, "device", None)
-    return f"a {type(found).__name__}" if device is None else repr(device)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from memory._cuda.capture import out_of_captures
 from memory._cuda.runtime import CAPTURE_ERRORS, NOT_READY, runtime
-from memory._device.host_event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent
 from memory._errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memory._cuda.context import CudaContext, EventToken
-    from memory._cuda.keepalive import Manifest
-    from memory._device.protocols import Event
+    from memory._cuda.keepalive import KeepAlive
+    from memory._device.event import Event
 
 _logger = logging.getLogger("memory")
 
@@ -77,7 +77,7 @@ class CudaEvent:
         "__weakref__",
         "_context",
         "_host_waits",
-        "_manifest",
+        "_keep_alive",
         "_number",
         "_passed",
         "token",
@@ -88,13 +88,13 @@ class CudaEvent:
         token: EventToken,
         *,
         context: CudaContext,
-        manifest: Manifest,
+        keep_alive: KeepAlive,
         number: int,
         host_waits: tuple[HostWait, ...],
     ) -> None:
         self.token = token
         self._context = context
-        self._manifest = manifest
+        self._keep_alive = keep_alive
         self._number = number
         self._host_waits = host_waits
         self._passed = False
@@ -134,7 +134,7 @@ class CudaEvent:
                 runtime.eventSynchronize(self.token.handle)
             except runtime.CUDARuntimeError as error:
                 raise self._context.failure(
-                    "synchronize", error, pending=self._manifest.pending()
+                    "synchronize", error, pending=self._keep_alive.pending()
                 ) from error
             self._pass()
         for wait in self._host_waits:
@@ -162,7 +162,7 @@ class CudaEvent:
 
     def _pass(self) -> None:
         self._passed = True
-        self._manifest.land(self._number)
+        self._keep_alive.release(self._number)
 
     def __repr__(self) -> str:
         return f"<CudaEvent on {self._context.name}, {'passed' if self.done() else 'pending'}>"

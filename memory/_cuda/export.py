@@ -9,86 +9,110 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from memory._cuda import imports
+from memory._cuda.owner import CudaOwner
 from memory._cuda.runtime import cupy
 from memory._device.bfloat16 import BITS, is_bfloat16, named_bfloat16
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from memory._cuda.owner import CudaOwner
-    from memory._device.protocols import DeviceBuffer
+    from memory._device.device import DeviceBuffer
 
-KDL_CUDA: Final = 2
-"""DLPack's number of the kind of device."""
+_KDL_CUDA: Final = 2  # DLPack's number of the kind of device
 
 
-def cupy_array(buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """View device memory as a CuPy array, which keeps the buffer and its owner alive.
+class CudaExports(CudaOwner):
+    """The part of a device that hands its memory out; see ``DeviceExporter``."""
 
-    Args:
-        buffer: Of a CUDA device; at least as many bytes as the array needs.
-        dtype: Of the array.
-        shape: Of the array; C-contiguous.
-    """
-    device: Any = buffer.device
-    memory = cupy.cuda.UnownedMemory(buffer.ptr, buffer.nbytes, buffer, device.ordinal)
-    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's name of the GPU."""
+        return (_KDL_CUDA, self.ordinal)
 
+    def export_array(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> Any:
+        """View a buffer as a CuPy array, which keeps the buffer and its owner alive.
 
-def dlpack_capsule(
-    device: CudaOwner,
-    buffer: DeviceBuffer,
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    *,
-    stream: int | None,
-    max_version: tuple[int, int] | None,
-    dl_device: tuple[int, int] | None,
-    copy: bool | None,
-) -> Any:
-    """Export device memory by DLPack; the consumer's stream is put behind the current one.
+        Args:
+            buffer: Of this device; at least as many bytes as the array needs.
+            dtype: Of the array.
+            shape: Of the array; C-contiguous.
+        """
+        self.check_buffer("buffer", buffer)
+        memory = cupy.cuda.UnownedMemory(buffer.ptr, buffer.nbytes, buffer, self.ordinal)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
-    Args:
-        device: Whose memory it is.
-        buffer: The memory.
-        dtype: Of the tensor.
-        shape: Of the tensor; C-contiguous.
-        stream: The consumer's, as DLPack counts: None or 1 for the null stream, 2 for the thread's
-            default stream, -1 for none: the consumer sees to the order himself.
-        max_version: What the consumer understands.
-        dl_device: Where it wants the data.
-        copy: Whether it wants a copy.
+    def export_interface(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> dict[str, Any]:
+        """Describe a buffer by version 3 of the CUDA array interface.
 
-    Raises:
-        BufferError: If it wants the data elsewhere, or a copy.
-    """
-    if stream != -1:
-        # It is on this stream that the consumer will work.
-        theirs = device.stream_from(0 if stream is None else stream)
-        with device.context.call("dlpack"):
-            theirs.state.refuse_capture("dlpack")
-        buffer.note_use(theirs)
-    renamed = is_bfloat16(dtype)  # whose name only the later of CuPy's versions give
-    array = cupy_array(buffer, BITS if renamed else dtype, shape)
-    with device.context.call("dlpack"):
-        capsule = array.__dlpack__(
-            # 0 is what PyTorch passes for the null stream, against the protocol: CuPy would warn.
-            stream=stream or None,
-            max_version=max_version,
-            dl_device=dl_device,
-            copy=copy,
-        )
-    return named_bfloat16(capsule) if renamed else capsule
+        It names the current stream, which the consumer has to wait for.
+        """
+        array = self.export_array(buffer, dtype, shape)
+        with self.context.call("__cuda_array_interface__"):
+            interface: dict[str, Any] = array.__cuda_array_interface__
+        return interface
 
+    def export_dlpack(
+        self,
+        buffer: DeviceBuffer,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export a buffer by DLPack; the consumer's stream is put behind the current one.
 
-def array_interface(
-    device: CudaOwner, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> dict[str, Any]:
-    """Describe device memory by version 3 of the CUDA array interface.
+        Args:
+            buffer: The memory.
+            dtype: Of the tensor.
+            shape: Of the tensor; C-contiguous.
+            stream: The consumer's, as DLPack counts: None or 1 for the null stream, 2 for the
+                thread's default stream, -1 for none: the consumer orders its work itself.
+            max_version: What the consumer understands.
+            dl_device: Where it wants the data.
+            copy: Whether it wants a copy.
 
-    It names the current stream, which the consumer has to wait for.
-    """
-    array = cupy_array(buffer, dtype, shape)
-    with device.context.call("__cuda_array_interface__"):
-        interface: dict[str, Any] = array.__cuda_array_interface__
-    return interface
+        Raises:
+            BufferError: If it wants the data elsewhere, or a copy.
+        """
+        self.check_buffer("buffer", buffer)
+        if stream != -1:
+            # It is on this stream that the consumer will work.
+            theirs = self.stream_from(0 if stream is None else stream)
+            with self.context.call("dlpack"):
+                theirs.state.refuse_capture("dlpack")
+            buffer.note_use(theirs)
+        renamed = is_bfloat16(dtype)  # whose name only the later of CuPy's versions give
+        array = self.export_array(buffer, BITS if renamed else dtype, shape)
+        with self.context.call("dlpack"):
+            capsule = array.__dlpack__(
+                # 0 is what PyTorch passes for the null stream, against the protocol: CuPy would
+                # warn.
+                stream=stream or None,
+                max_version=max_version,
+                dl_device=dl_device,
+                copy=copy,
+            )
+        return named_bfloat16(capsule) if renamed else capsule
+
+    def import_array(
+        self, found: object
+    ) -> tuple[DeviceBuffer, np.dtype[Any], tuple[int, ...]] | None:
+        """View another library's array in this GPU's memory as a buffer, which keeps it.
+
+        Returns:
+            The buffer, dtype and shape; None if ``found`` is no array on a GPU.
+
+        Raises:
+            BufferMismatchError: It is read-only, or not C-contiguous.
+            DeviceMismatchError: It is on another GPU.
+        """
+        self._check_open("import_array")
+        return imports.buffer_of(self, found) if imports.is_on_a_gpu(found) else None

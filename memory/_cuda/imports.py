@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from memory._cuda.runtime import cupy
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
 from memory._errors import BufferMismatchError, DeviceMismatchError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from memory._cuda.owner import CudaOwner
+    from memory._device.device import Device
+
+
+_GPU_KINDS: Final = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 
 
 def is_on_a_gpu(found: Any) -> bool:
@@ -19,9 +23,6 @@ def is_on_a_gpu(found: Any) -> bool:
     if hasattr(found, "__cuda_array_interface__"):
         return True
     return hasattr(found, "__dlpack_device__") and int(found.__dlpack_device__()[0]) in _GPU_KINDS
-
-
-_GPU_KINDS = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 
 
 def buffer_of(device: CudaOwner, found: Any) -> tuple[DeviceBuffer, np.dtype[Any], tuple[int, ...]]:
@@ -49,5 +50,6 @@ def buffer_of(device: CudaOwner, found: Any) -> tuple[DeviceBuffer, np.dtype[Any
         raise BufferMismatchError(
             "array", expected="one that is C-contiguous", found=f"{what}, strides {array.strides}"
         )
-    buffer = DeviceBuffer(array.data.ptr, array.nbytes, device=device, owner=(array, found))
+    owner = (array, found)
+    buffer = DeviceBuffer(array.data.ptr, array.nbytes, device=cast("Device", device), owner=owner)
     return buffer, array.dtype, array.shape

@@ -1,10 +1,9 @@
-"""What work in flight on a GPU holds, and for how long.
+"""What queued work on a GPU holds, and until when.
 
 CUDA keeps nothing alive: a copy goes on reading a host buffer that Python has freed, and finds
-there what the next owner has written. So whatever is given to a stream is put on its ``Manifest``
-together with all that it uses. With each event that is recorded the items since the last one become
-a *flight*, which lands, and lets go of them, when the event has passed. A stream's flights land in
-order.
+there what the next owner has written. So whatever is given to a stream is added to its `KeepAlive`
+together with all that it uses. An event that is recorded seals what was added since the last one
+into a `Segment`, which is released once the event has passed; a stream's segments in order.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _NUM_NAMED: Final = 4
 
 
 @dataclass(slots=True)
-class Flight:
+class Segment:
     """The work between two events.
 
     Attributes:
@@ -35,100 +34,101 @@ class Flight:
     items: list[tuple[str, object]]
 
 
-class Manifest:
+class KeepAlive:
     """What one stream's work holds.
 
-    ``load``, ``unload`` and ``depart`` are for whoever gives the stream its work, one at a time.
-    All else may be called by any thread at any time; the lock is held for moments only.
-
-    What lands is let go within a second lock, which nothing that is taken in here waits for: so
-    whoever has seen an event pass may rely on nothing being held any more, also if another thread
-    was the first to see it. It is reentrant, as finalizers are other people's code.
+    `add`, `drop_last` and `seal` are for whoever gives the stream its work, one at a time. All else
+    may be called by any thread at any time.
     """
 
     def __init__(self) -> None:
+        # Held for moments only: no finalizer runs within it.
         self._lock = threading.Lock()
-        self._landing = threading.RLock()
-        self._aboard: list[tuple[str, object]] = []
-        self._flights: deque[Flight] = deque()
-        self._lost = ""
+        # Held while references are dropped, and never taken by add() or seal(): so whoever has seen
+        # an event pass may rely on nothing being held any more, also if another thread saw it
+        # first. Reentrant, because a finalizer that runs here may ask for another event.
+        self._releasing = threading.RLock()
+        self._uncovered: list[tuple[str, object]] = []
+        self._segments: deque[Segment] = deque()
+        self._abandoned = ""
 
     @property
-    def has_aboard(self) -> bool:
+    def has_uncovered(self) -> bool:
         """Whether there is work that no event covers yet."""
-        return bool(self._aboard)
+        return bool(self._uncovered)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is held."""
-        return not self._aboard and not self._flights
+        return not self._uncovered and not self._segments
 
-    def load(self, operation: str, holds: object) -> None:
+    def add(self, operation: str, holds: object) -> None:
         """Note work that is about to be queued.
-
-        Before and not after it: Ctrl-C in between must not leave a copy without its buffers.
 
         Args:
             operation: What it is, for errors.
             holds: All that has to stay alive until it has run.
         """
-        self._aboard.append((operation, holds))
+        # Before it is queued and not after: Ctrl-C in between must not leave a copy without its
+        # buffers.
+        self._uncovered.append((operation, holds))
 
-    def unload(self) -> None:
-        """Take back what was loaded last: it was refused, and not queued."""
-        self._aboard.pop()
+    def drop_last(self) -> None:
+        """Drop what was added last: CUDA has refused it."""
+        self._uncovered.pop()
 
-    def depart(self, number: int, token: EventToken) -> None:
-        """Take note of the event that passes when all that was loaded has run.
+    def seal(self, number: int, token: EventToken) -> None:
+        """Have an event cover all that was added since the last one.
 
         Args:
             number: Grows with every event of the stream.
             token: The event.
         """
         with self._lock:
-            if self._aboard:
-                self._flights.append(Flight(number, token, self._aboard))
-                self._aboard = []
+            if self._uncovered:
+                self._segments.append(Segment(number, token, self._uncovered))
+                self._uncovered = []
 
     def oldest(self) -> tuple[int, EventToken] | None:
-        """Return the number and the event of the flight that lands next, None if there is none."""
+        """Return number and event of the segment that is released next; None if there is none."""
         with self._lock:
-            return (self._flights[0].number, self._flights[0].token) if self._flights else None
+            return (self._segments[0].number, self._segments[0].token) if self._segments else None
 
-    def land(self, number: int) -> None:
-        """Let go of what the work up to an event that has passed was holding.
+    def release(self, number: int) -> None:
+        """Release what the work up to an event that has passed was holding.
 
         Args:
             number: The event's.
         """
-        landed: list[Flight] = []
-        with self._landing:
+        released: list[Segment] = []
+        with self._releasing:
             with self._lock:
-                while self._flights and self._flights[0].number <= number:
-                    landed.append(self._flights.popleft())
-            landed.clear()
+                while self._segments and self._segments[0].number <= number:
+                    released.append(self._segments.popleft())
+            # Here, and not within the inner lock: finalizers run other people's code.
+            released.clear()
 
-    def lose(self) -> None:
-        """Let go of everything because the context is lost; only the names are kept."""
-        self._lost = self.pending()
-        self.land_all()
-
-    def land_all(self) -> None:
-        """Let go of everything: the stream has finished."""
-        with self._landing:
+    def release_all(self) -> None:
+        """Release everything: the stream has finished."""
+        with self._releasing:
             with self._lock:
-                landed, self._flights = self._flights, deque()
-                aboard, self._aboard = self._aboard, []
-            landed.clear()
-            aboard.clear()
+                segments, self._segments = self._segments, deque()
+                uncovered, self._uncovered = self._uncovered, []
+            segments.clear()
+            uncovered.clear()
+
+    def abandon(self) -> None:
+        """Release everything because the context is lost; only the names are kept, for errors."""
+        self._abandoned = self.pending()
+        self.release_all()
 
     def pending(self) -> str:
-        """Say which work has not been seen to finish; empty if there is none."""
-        if self._lost:
-            return self._lost
+        """Name the work that has not been seen to finish; empty if there is none."""
+        if self._abandoned:
+            return self._abandoned
         with self._lock:
-            names = [name for flight in self._flights for name, _ in flight.items]
-        names += [name for name, _ in self._aboard]
+            names = [name for segment in self._segments for name, _ in segment.items]
+        names += [name for name, _ in self._uncovered]
         more = len(names) - _NUM_NAMED
         named = ", ".join(names[:_NUM_NAMED])
         return f"{named} and {more} more" if more > 0 else named

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from memory._cuda.runtime import cupy, runtime
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
 from memory._errors import DeviceError, NotImplementedDeviceError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from memory._cuda.owner import CudaOwner
     from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import Stream
+    from memory._device.device import Stream
 
 _NOT_SUPPORTED: Final = 801
 

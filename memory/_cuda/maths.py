@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from memory._cuda.kernel import explained, load, queue
+from memory._cuda.kernel import CudaKernel, explained, load, queue
+from memory._cuda.owner import CudaOwner
 from memory._cuda.runtime import cupy
+from memory._device.checks import check_equal_sizes, check_floats
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import DeviceBuffer
+    from memory._device.device import DeviceBuffer, Kernel, Stream
 
 _BLOCK: Final = 256
 _MOST_BLOCKS: Final = 65535  # beyond that each thread does several elements
@@ -134,41 +138,74 @@ def kernel_names() -> tuple[str, ...]:
     return tuple(_name(what, kind) for kind in _TYPES for what in OPERATIONS)
 
 
-def axpy(state: StreamState, y: DeviceBuffer, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
-    """Queue y = alpha * x + y, with two roundings."""
-    count = _count(y, alpha.dtype)
-    _prepare(state, "axpy", alpha.dtype, count)
-    arguments = (np.uint64(y.ptr), np.uint64(x.ptr), alpha, np.uint64(count))
-    queue(state, "axpy", lambda: _launch("axpy", alpha.dtype, count, arguments), y, x)
+class CudaMaths(CudaOwner):
+    """The part of a device that runs kernels; they need NVRTC."""
 
+    def axpy(
+        self, y: DeviceBuffer, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream
+    ) -> None:
+        """Queue y = alpha * x + y, with two roundings; see ``Device.axpy``."""
+        self.check_buffer("y", y)
+        self.check_buffer("x", x)
+        kind = check_floats("axpy", dtype, y)
+        check_equal_sizes("x", x, other=y)
+        count = y.nbytes // kind.itemsize
+        arguments = (np.uint64(y.ptr), np.uint64(x.ptr), kind.type(alpha), np.uint64(count))
+        self._launch("axpy", kind, count, arguments, y, x, stream=stream)
 
-def scale(state: StreamState, x: DeviceBuffer, alpha: np.floating[Any]) -> None:
-    """Queue x = alpha * x."""
-    count = _count(x, alpha.dtype)
-    _prepare(state, "scale", alpha.dtype, count)
-    arguments = (np.uint64(x.ptr), alpha, np.uint64(count))
-    queue(state, "scale", lambda: _launch("scale", alpha.dtype, count, arguments), x)
+    def scale(self, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream) -> None:
+        """Queue x = alpha * x; see ``Device.scale``."""
+        self.check_buffer("x", x)
+        kind = check_floats("scale", dtype, x)
+        count = x.nbytes // kind.itemsize
+        arguments = (np.uint64(x.ptr), kind.type(alpha), np.uint64(count))
+        self._launch("scale", kind, count, arguments, x, stream=stream)
 
+    def asum(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
+        """Return the sum of absolute values; see ``Device.asum``."""
+        return self._reduce("asum", x, dtype, stream)
 
-def reduce(state: StreamState, operation: str, x: DeviceBuffer, kind: np.dtype[Any]) -> float:
-    """Return a sum over all of ``x``; blocks until it is there.
+    def sumsq(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
+        """Return the sum of squares; see ``Device.sumsq``."""
+        return self._reduce("sumsq", x, dtype, stream)
 
-    Args:
-        state: The stream.
-        operation: ``asum`` or ``sumsq``.
-        x: The values.
-        kind: Their dtype, in which they are added up.
-    """
-    count = _count(x, kind)
-    if count == 0:
-        return 0.0
-    for each in (operation, "sum"):
-        _prepare(state, each, kind, count)
-    sums: list[Any] = []
-    queue(state, operation, lambda: sums.extend(_sums(operation, kind, x.ptr, count)), x)
-    state.record(operation).synchronize()
-    with state.context.call(operation), state.as_cupy():
-        return float(sums[-1].get()[0])
+    def compile(self, source: str, name: str) -> Kernel:
+        """Compile a kernel with NVRTC; see ``Device.compile``.
+
+        Raises:
+            NotImplementedDeviceError: If NVRTC is not installed.
+            DeviceError: If the source does not compile.
+        """
+        self._check_open("compile")
+        return CudaKernel(self, source, name)
+
+    def _launch(
+        self,
+        operation: str,
+        kind: np.dtype[Any],
+        count: int,
+        arguments: tuple[Any, ...],
+        *buffers: DeviceBuffer,
+        stream: Stream,
+    ) -> None:
+        state = self._state(stream, operation)
+        _prepare(state, operation, kind, count)
+        queue(state, operation, lambda: _launch(operation, kind, count, arguments), *buffers)
+
+    def _reduce(self, operation: str, x: DeviceBuffer, dtype: DTypeLike, stream: Stream) -> float:
+        self.check_buffer("x", x)
+        kind = check_floats(operation, dtype, x)
+        state = self._state(stream, operation)
+        count = x.nbytes // kind.itemsize
+        if count == 0:
+            return 0.0
+        for each in (operation, "sum"):
+            _prepare(state, each, kind, count)
+        sums: list[Any] = []
+        queue(state, operation, lambda: sums.extend(_sums(operation, kind, x.ptr, count)), x)
+        state.record(operation).synchronize()
+        with state.context.call(operation), state.as_cupy():
+            return float(sums[-1].get()[0])
 
 
 def _sums(operation: str, kind: np.dtype[Any], ptr: int, count: int) -> list[Any]:
@@ -210,7 +247,3 @@ def _kernel(name: str) -> Any:
 
 def _name(operation: str, kind: np.dtype[Any]) -> str:
     return f"ringfeed_{operation}_{_TYPES[kind]}"
-
-
-def _count(buffer: DeviceBuffer, kind: np.dtype[Any]) -> int:
-    return buffer.nbytes // kind.itemsize

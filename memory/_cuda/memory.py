@@ -1,4 +1,4 @@
-"""Memory of a GPU and pinned memory of the host: allocated exactly, freed by the undertaker.
+"""Memory of a GPU and pinned memory of the host: allocated exactly, freed by `DeferredFree`.
 
 No pool decides when memory is used again. CuPy's pinned pool rounds up to a power of two and hands
 a block out again while a copy from it is in flight; its device pool knows of one stream only.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memory._cuda.context import CudaContext
-    from memory._device.protocols import HostBuffer
+    from memory._device.host_memory import HostBuffer
 
 _logger = logging.getLogger("memory")
 
@@ -47,13 +47,13 @@ class CudaBlock:
         self._ledger = ledger
         self._context = context
         ledger.take(nbytes)
-        context.undertaker.expect()
+        context.deferred_free.expect()
 
     def __del__(self) -> None:
         if not hasattr(self, "_context"):
             return  # Ctrl-C came while it was made
         self._ledger.give_back(self.nbytes)
-        self._context.undertaker.give_up(_free_device, self.ptr)
+        self._context.deferred_free.submit(_free_device, self.ptr)
 
 
 class PinnedBlock:
@@ -67,7 +67,7 @@ class PinnedBlock:
         self._ledger = ledger
         self._context = context
         ledger.take(nbytes)
-        context.undertaker.expect()
+        context.deferred_free.expect()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class PinnedBlock:
         if not hasattr(self, "_context"):
             return  # Ctrl-C came while it was made
         self._ledger.give_back(self.nbytes)
-        self._context.undertaker.give_up(_free_host, self._ptr)
+        self._context.deferred_free.submit(_free_host, self._ptr)
 
 
 class PinnedBuffer(BlockBuffer):
@@ -176,7 +176,7 @@ class CudaMemory:
         except DeviceError as error:
             if not is_out_of_memory(error):
                 raise
-        self._context.undertaker.settle()
+        self._context.deferred_free.settle()
         try:
             with self._context.call(operation):
                 # What CuPy's pool keeps for later is of no use to anybody if this fails.
@@ -212,7 +212,7 @@ class CudaMemory:
         )
 
 
-# On the undertaker's thread, which has waited for the streams.
+# On the thread of `DeferredFree`, which has waited for the streams.
 
 
 def _free_device(ptr: int) -> None:

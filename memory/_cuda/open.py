@@ -6,13 +6,14 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from memory._cuda.runtime import (
-    _count,
-    _runtime_error,
-    _unavailable,
-    _visible,
+    count_gpus,
+    describe_visible,
     runtime,
+    runtime_error,
+    unavailable,
 )
-from memory._errors import DeviceError, DeviceOptionError, DeviceUnavailableError
+from memory._errors import DeviceError, DeviceUnavailableError
+from memory._open_device import refuse_options
 
 if TYPE_CHECKING:
     from memory._cuda.device import CudaDevice
@@ -26,7 +27,7 @@ def cuda_ordinals() -> range:
     Raises:
         DeviceUnavailableError: If there is none, with the reason and the cure.
     """
-    return range(_count("cuda"))
+    return range(count_gpus("cuda"))
 
 
 def open_cuda(ordinal: int | None, **options: Any) -> CudaDevice:
@@ -41,7 +42,7 @@ def open_cuda(ordinal: int | None, **options: Any) -> CudaDevice:
         DeviceOptionError: For an option that it does not take.
     """
     spec = "cuda" if ordinal is None else f"cuda:{ordinal}"
-    count = _count(spec)
+    count = count_gpus(spec)
     try:
         if ordinal is None:
             ordinal = int(runtime.getDevice())
@@ -49,18 +50,16 @@ def open_cuda(ordinal: int | None, **options: Any) -> CudaDevice:
             raise DeviceUnavailableError(
                 spec,
                 reason=f"there is no GPU {ordinal}: this process sees {count}, "
-                f"cuda:0 to cuda:{count - 1}{_visible()}",
+                f"cuda:0 to cuda:{count - 1}{describe_visible()}",
                 cure="give the number of one of them; they count from 0",
             )
         # Imported now: it takes what it needs from this module.
         from memory._cuda.device import CudaDevice  # noqa: PLC0415
 
         valid = tuple(inspect.signature(CudaDevice).parameters)[1:]
-        unknown = tuple(name for name in options if name not in valid)
-        if unknown:
-            raise DeviceOptionError(spec, unknown=unknown, valid=valid)
+        refuse_options(spec, options, valid=valid)
         return CudaDevice(ordinal, **options)
-    except _runtime_error() as error:
-        raise _unavailable(spec, error) from error
+    except runtime_error() as error:
+        raise unavailable(spec, error) from error
     except DeviceError as error:
-        raise _unavailable(spec, error.__cause__) from error
+        raise unavailable(spec, error.__cause__) from error

@@ -58,25 +58,27 @@ def is_capture_error(error: BaseException | None) -> bool:
     return False
 
 
-def _unavailable(spec: str, error: Any) -> DeviceUnavailableError:
+def unavailable(spec: str, error: Any) -> DeviceUnavailableError:
     """Say why the first calls to CUDA failed, and what to do about it."""
     reason, cure = _explain(error)
     return DeviceUnavailableError(spec, reason=reason, cure=cure)
 
 
-def _count(spec: str) -> int:
+def count_gpus(spec: str) -> int:
     if cupy is None:
         raise _without_cupy(spec) from _import_error
     try:
         count = int(runtime.getDeviceCount())
-    except _runtime_error() as error:
-        raise _unavailable(spec, error) from error
+    except runtime_error() as error:
+        raise unavailable(spec, error) from error
     if count == 0:
-        raise DeviceUnavailableError(spec, reason=f"there is no GPU{_visible()}", cure=_USE_CPU)
+        raise DeviceUnavailableError(
+            spec, reason=f"there is no GPU{describe_visible()}", cure=_USE_CPU
+        )
     return count
 
 
-def _runtime_error() -> type[Exception]:
+def runtime_error() -> type[Exception]:
     kind: type[Exception] = runtime.CUDARuntimeError
     return kind
 
@@ -110,7 +112,7 @@ def _explain(error: Any) -> tuple[str, str]:
         return _explain_driver()
     if status == _NO_DEVICE:
         return (
-            f"the NVIDIA driver finds no GPU{_visible()}",
+            f"the NVIDIA driver finds no GPU{describe_visible()}",
             "see that nvidia-smi lists one, and that a container was started with its GPUs; "
             + _USE_CPU,
         )
@@ -162,7 +164,7 @@ def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _visible() -> str:
+def describe_visible() -> str:
     """Name the variable that hides GPUs, where it is set."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     return "" if value is None else f" (CUDA_VISIBLE_DEVICES is {value!r})"

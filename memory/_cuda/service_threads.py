@@ -1,8 +1,8 @@
 """The threads of an opened GPU: one that frees, and those that wait for events.
 
-Both are daemons that end by themselves once they are retired and have nothing left to do. Neither
-refers to the device. Both stay out of the CUDA graphs that others capture; should CUDA refuse a
-call for one all the same, they ask again a little later, until it is over.
+All are daemons that end by themselves once they are retired and have nothing left to do. None
+refers to the device. They stay out of the CUDA graphs that others capture; if CUDA refuses a call
+because of one all the same, they retry until the capture is over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("memory")
 
 _Job: TypeAlias = "tuple[Awaited, Callable[[], None]]"
-_Remains: TypeAlias = "tuple[Callable[[Any], object], Any, bool]"
+_Freeing: TypeAlias = "tuple[Callable[[Any], object], Any, bool]"
 
 
 class Awaited(Protocol):
@@ -41,22 +41,22 @@ class Awaited(Protocol):
 
 
 class DeferredFree:
-    """The thread that frees what finalizers have given up, as freeing waits for work on the GPU.
+    """Frees what finalizers hand in, on a thread: freeing waits for work on the GPU.
 
-    It runs from the first allocation or stream until the device is closed or collected *and*
-    nothing is left to be freed: a batch may be held for longer than its feed and device are open.
-    What cannot be freed while somebody captures a CUDA graph is kept, and freed after that.
+    The thread runs from the first allocation or stream until the device is closed or collected
+    *and* nothing is left to be freed: a batch may be held for longer than its feed and device are
+    open. What cannot be freed while somebody captures a CUDA graph is postponed.
 
     Args:
         ordinal: Number of the GPU.
-        wait_for_streams: Blocks until all has run that streams may still do to what is given up.
+        wait_for_streams: Blocks until all has run that streams may still do to what is freed.
     """
 
     def __init__(self, ordinal: int, wait_for_streams: Callable[[], None]) -> None:
         self._ordinal = ordinal
         self._wait_for_streams = wait_for_streams
-        self._refused: list[_Remains] = []  # while a graph was captured; its own thread's only
-        self._given_up: SimpleQueue[_Remains | threading.Event | None] = SimpleQueue()
+        self._postponed: list[_Freeing] = []  # by a capture; only the thread uses it
+        self._queue: SimpleQueue[_Freeing | threading.Event | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._start: ThreadStart | None = None
@@ -69,12 +69,12 @@ class DeferredFree:
             self._start_locked()
 
     def expect(self) -> None:
-        """Count something that will be given up one day; the thread stays until it has been."""
+        """Count something that will be submitted; the thread stays until it has been freed."""
         with self._lock:
             self._num_expected += 1
             self._start_locked()
 
-    def give_up(self, free: Callable[[Any], object], what: Any, *, expected: bool = True) -> None:
+    def submit(self, free: Callable[[Any], object], what: Any, *, expected: bool = True) -> None:
         """Have ``free(what)`` called on the thread. Takes no lock and makes no call to CUDA.
 
         Args:
@@ -82,25 +82,26 @@ class DeferredFree:
             what: What is to be freed.
             expected: Whether it was counted by ``expect``.
         """
-        self._given_up.put((free, what, expected))
+        self._queue.put((free, what, expected))
 
     def settle(self) -> None:
-        """Block until all that has been given up until now is free, but for what a capture keeps.
+        """Block until all that was submitted until now is free, but for what a capture postpones.
 
         Waits for work on the GPU.
         """
         passed = threading.Event()
+        # Counted like memory, so that the thread does not end before it has reached the marker.
         self.expect()
-        self._given_up.put(passed)
+        self._queue.put(passed)
         passed.wait()
 
     def retire(self) -> None:
         """Let the thread end when nothing is left to come. Takes no lock."""
         self._retired = True
-        self._given_up.put(None)
+        self._queue.put(None)
 
     def join(self) -> None:
-        """Free what has been given up, and wait for the thread's end unless it has to stay.
+        """Free what was submitted, and wait for the thread's end unless it has to stay.
 
         After ``retire``; waits for the GPU.
         """
@@ -113,7 +114,7 @@ class DeferredFree:
     def _start_locked(self) -> None:
         # Asked of the attempt: Ctrl-C in it, or a system without threads, leaves none to wait for.
         if self._start is None or not self._start.has_started():
-            name = f"cuda:{self._ordinal}-undertaker"
+            name = f"cuda:{self._ordinal}-deferred-free"
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._start = ThreadStart([self._thread])
             _run(self._start, name, self._ordinal)
@@ -122,34 +123,35 @@ class DeferredFree:
         stay_out_of_captures()
         while True:
             with suppress(Empty):
-                remains = self._given_up.get(timeout=ASK_AGAIN_S if self._refused else None)
-                if isinstance(remains, threading.Event):
-                    self._come_true(remains)
-                elif remains is not None:
-                    self._free(remains)
-                del remains  # an idle thread keeps nothing alive
-            refused, self._refused = self._refused, []
-            while refused:
-                self._free(refused.pop(0))
+                freeing = self._queue.get(timeout=ASK_AGAIN_S if self._postponed else None)
+                if isinstance(freeing, threading.Event):
+                    self._reach_marker(freeing)
+                elif freeing is not None:
+                    self._free(freeing)
+                del freeing  # an idle thread keeps nothing alive
+            postponed, self._postponed = self._postponed, []
+            while postponed:
+                self._free(postponed.pop(0))
+            # Within the lock of start() and expect(): whoever comes later starts another thread.
             with self._lock:
-                if self._retired and self._num_expected == 0 and self._given_up.empty():
+                if self._retired and self._num_expected == 0 and self._queue.empty():
                     self._thread = self._start = None
                     return
 
-    def _come_true(self, passed: threading.Event) -> None:
+    def _reach_marker(self, passed: threading.Event) -> None:
         with self._lock:
             self._num_expected -= 1
         passed.set()
 
-    def _free(self, remains: _Remains) -> None:
-        free, what, expected = remains
+    def _free(self, freeing: _Freeing) -> None:
+        free, what, expected = freeing
         try:
             runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
             self._wait_for_streams()
             free(what)
         except Exception as error:  # noqa: BLE001 - in a lost context nothing can be freed
             if is_capture_error(error):
-                self._refused.append(remains)
+                self._postponed.append(freeing)
                 return
             _logger.warning(
                 "memory or a stream of GPU %d was not freed: %s", self._ordinal, str(error)
@@ -220,7 +222,7 @@ class Waiters:
             raise
 
     def _run(self) -> None:
-        with suppress(runtime.CUDARuntimeError):  # told by the wait as well
+        with suppress(runtime.CUDARuntimeError):  # the wait reports it as well
             runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
         stay_out_of_captures()
         me = threading.current_thread()
@@ -246,7 +248,7 @@ class Waiters:
                 if self._num_free:
                     self._num_free -= 1
                     return None
-            # As many jobs are on their way as there are threads that are not free: one comes.
+            # No thread is free, so each of those that are not, this one too, has a job coming.
         return job
 
 
@@ -269,7 +271,7 @@ def _run(start: ThreadStart, name: str, ordinal: int) -> None:
 def _wait_and_call(event: Awaited, callback: Callable[[], None]) -> None:
     try:
         _wait(event)
-    except Exception as error:  # noqa: BLE001 - whoever asks the event is told
+    except Exception as error:  # noqa: BLE001 - the event raises it for whoever asks
         _logger.debug("an event for which a callback waits has failed: %s", str(error))
     try:
         callback()

@@ -2,7 +2,7 @@
 
 A ``CudaStream`` is a handle. What has to outlive it, CUDA's stream and what its queued work holds,
 is its ``StreamState``. While there is such work a waiter thread holds the state, and lets go of
-what has run; when a handle of ours is collected open, the undertaker ends the stream.
+what has run; when a handle of ours is collected open, `DeferredFree` ends the stream.
 
 Two of CUDA's handles stand for no stream of their own. 1 is the null stream, like 0. 2 is the
 *calling thread's* default stream, so handing it to another thread would name another stream: the
@@ -14,22 +14,23 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from memory._device.host_event import HostEvent
+from memory._device.closeable import Closeable
+from memory._device.event import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from memory._cuda.event import CudaEvent
     from memory._cuda.stream_state import StreamState
-    from memory._device.protocols import Device, Event
+    from memory._device.device import Device
+    from memory._device.event import Event
 
 _logger = logging.getLogger("memory")
 
 
-class CudaStream:
+class CudaStream(Closeable):
     """A stream of a GPU; see ``Stream``. Made by ``CudaDevice.make_stream``, or adopted.
 
     Two adopted streams are equal if they are the same stream of CUDA's.
@@ -104,17 +105,6 @@ class CudaStream:
         if self.state.owned:
             self._forget(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -137,7 +127,7 @@ class CudaStream:
         context = state.context
         if not state.owned or state.closed or context.forked:
             return
-        context.undertaker.give_up(state.finish, None, expected=False)
+        context.deferred_free.submit(state.finish, None, expected=False)
         warnings.warn(
             f"stream {state.name!r} of device {context.name!r} was collected open: close it, or "
             f"use it as a context manager",

@@ -17,7 +17,7 @@ from memory._errors import BufferMismatchError, ClosedError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from memory._cuda.context import CudaContext
-    from memory._device.protocols import Device
+    from memory._device.device import Device
 
 
 class CudaStreams:
@@ -58,7 +58,7 @@ class CudaStreams:
         if closed:
             state.finish()
             raise ClosedError(f"device {context.name!r}", operation="make_stream")
-        context.undertaker.start()
+        context.deferred_free.start()
         return self._handle(state)
 
     def current(self) -> CudaStream:

@@ -1,21 +1,19 @@
-"""What a CUDA stream and its handles share."""
+"""What a CUDA stream and its handles share: the order of what is queued, and what that holds."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
-from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
+from memory._cuda.drain import Drain
 from memory._cuda.event import CudaEvent, HostWait
-from memory._cuda.keepalive import Manifest
+from memory._cuda.keepalive import KeepAlive
 from memory._cuda.runtime import (
-    ASK_AGAIN_S,
     CAPTURE_CURE,
     CAPTURE_ERRORS,
     cupy,
-    is_capture_error,
     runtime,
 )
 from memory._errors import ClosedError, DeviceError
@@ -24,13 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memory._cuda.context import CudaContext
-    from memory._device.protocols import Event
+    from memory._device.event import Event
 
 _logger = logging.getLogger("memory")
 
 LEGACY: Final[int] = runtime.streamLegacy
-
-
 PER_THREAD: Final[int] = runtime.streamPerThread
 
 
@@ -45,13 +41,8 @@ class StreamState:
         foreign: What keeps another library's stream alive.
 
     Attributes:
-        context: The GPU.
-        ptr: CUDA's handle.
-        name: For people.
-        owned: Whether it is ours to destroy.
-        foreign: What keeps another library's stream alive.
         closed: Whether nothing more can be queued.
-        manifest: What its queued work holds.
+        keep_alive: What its queued work holds.
     """
 
     def __init__(
@@ -63,12 +54,13 @@ class StreamState:
         self.owned = owned
         self.foreign = foreign
         self.closed = False
-        self.manifest = Manifest()
+        self.keep_alive = KeepAlive()
         self._thread = threading.get_ident() if ptr == PER_THREAD else None
         self._number = 0
         self._watched = False
         self._host_waits: tuple[HostWait, ...] = ()
-        # Orders what is queued: an event covers exactly what was loaded before it.
+        # Held while work is queued and while an event is recorded, so that the event covers exactly
+        # what was added before it. No finalizer takes it.
         self._lock = threading.Lock()
         context.add_stream(self)
 
@@ -102,20 +94,22 @@ class StreamState:
             ClosedError: After close().
             DeviceError: If CUDA refuses.
         """
-        with self.context.call(operation, self.manifest.pending), self._lock:
+        with self.context.call(operation, self.keep_alive.pending), self._lock:
             self._check_open(operation)
             self.refuse_capture(operation)
-            self.manifest.load(operation, holds)
+            self.keep_alive.add(operation, holds)
             try:
                 launch(self._ptr_here())
             except Exception:
-                self.manifest.unload()
+                # Exception only: after Ctrl-C it may be queued all the same.
+                self.keep_alive.drop_last()
                 raise
             if not self.owned:
-                # At once: a capture that the caller begins on his stream would take a later event.
+                # Now: once the caller captures a graph on this stream, an event would be captured.
                 self._record()
             watched, self._watched = self._watched, True
         if not watched:
+            # Without the lock: starting a thread may take long, and the drain needs the lock.
             self._watch()
 
     def record(self, operation: str = "record") -> CudaEvent:
@@ -125,14 +119,14 @@ class StreamState:
             ClosedError: After close().
             DeviceError: If CUDA refuses, which it does once earlier work has failed.
         """
-        with self.context.call(operation, self.manifest.pending), self._lock:
+        with self.context.call(operation, self.keep_alive.pending), self._lock:
             self._check_open(operation)
             self.refuse_capture(operation)
             return self._record()
 
     def record_unless_captured(self) -> CudaEvent | None:
         """Return an event behind the work given until now; None for a closed or captured stream."""
-        with self.context.call("record", self.manifest.pending), self._lock:
+        with self.context.call("record", self.keep_alive.pending), self._lock:
             return None if self.closed or self._is_captured() else self._record()
 
     def wait(self, event: Event, *, limit_s: float | None = None) -> None:
@@ -143,7 +137,7 @@ class StreamState:
             limit_s: Seconds after which to go on with a failure, if host code is to pass it.
         """
         if isinstance(event, CudaEvent):
-            with self.context.call("wait", self.manifest.pending), self._lock:
+            with self.context.call("wait", self.keep_alive.pending), self._lock:
                 self._check_open("wait")
                 self.refuse_capture("wait")
                 runtime.streamWaitEvent(self._ptr_here(), event.token.handle)
@@ -184,14 +178,14 @@ class StreamState:
         return True
 
     def synchronize(self) -> None:
-        """Block until all work given until now has run; a failed host wait is told once."""
+        """Block until all work given until now has run; a failed host wait is reported once."""
         event = self.record("synchronize")
         try:
             event.synchronize()
         except DeviceError:
-            told = event.host_waits
+            reported = event.host_waits
             with self._lock:
-                self._host_waits = tuple(wait for wait in self._host_waits if wait not in told)
+                self._host_waits = tuple(w for w in self._host_waits if w not in reported)
             raise
 
     def close(self) -> None:
@@ -210,58 +204,33 @@ class StreamState:
                 self._log(error)
 
     def finish(self, _: object = None) -> None:
-        """Wait for the work of a stream of ours, let go of what it holds, and destroy it."""
+        """Wait for the work of a stream of ours, release what it holds, and destroy it."""
         with self._lock:
             if self.closed:
                 return
             self.closed = True
         try:
-            with self.context.call("close", self.manifest.pending):
+            with self.context.call("close", self.keep_alive.pending):
                 runtime.streamSynchronize(self.ptr)
         except DeviceError as error:
             self._log(error)
-        self.manifest.land_all()
+        self.keep_alive.release_all()
         with contextlib.suppress(DeviceError), self.context.call("close"):
             runtime.streamDestroy(self.ptr)
 
-    def land_in_order(self) -> None:
-        """Let go of what the queued work holds as soon as it has run, until there is no more.
-
-        Runs on a thread of its own: a lease that a copy holds has to come back although nobody asks
-        this stream for anything any more, as when all of a ring's slots wait for just that.
-        """
-        while True:
-            try:
-                if not self._land_next():
-                    return
-            except (DeviceError, runtime.CUDARuntimeError) as error:
-                if not is_capture_error(error) and self.context.is_lost():
-                    self.manifest.lose()  # and nothing will run any more
-                else:
-                    sleep(ASK_AGAIN_S)  # it says nothing of the work
-
-    def _land_next(self) -> bool:
-        """Wait for the oldest flight and let go of what it holds; return False if there is none."""
-        flight = self.manifest.oldest()
-        if flight is None:
-            return self._cover()
-        number, token = flight
-        runtime.eventSynchronize(token.handle)
-        self.manifest.land(number)
-        return True
-
     def _watch(self) -> None:
         try:
-            self.context.waiters.wait(_Landing(self), _do_nothing)
+            drain = Drain(self.context, self.keep_alive, self._cover)
+            self.context.waiters.wait(drain, _do_nothing)
         except RuntimeError as error:
-            # The next event of the stream lets go of it instead.
+            # The stream's next event that is seen to pass releases it instead.
             _logger.warning("no thread to watch stream %r: %s", self.name, str(error))
             self._watched = False
 
     def _cover(self) -> bool:
         """Record an event behind what none covers; return False, and stop, if there is nothing."""
         with self.context.call("record"), self._lock:
-            if self.manifest.has_aboard and not self.closed:
+            if self.keep_alive.has_uncovered and not self.closed:
                 self.refuse_capture("record")
                 self._record()
                 return True
@@ -272,12 +241,12 @@ class StreamState:
         token = self.context.take_event()
         runtime.eventRecord(token.handle, self._ptr_here())
         self._number += 1
-        self.manifest.depart(self._number, token)
+        self.keep_alive.seal(self._number, token)
         self._host_waits = tuple(wait for wait in self._host_waits if wait.matters)
         return CudaEvent(
             token,
             context=self.context,
-            manifest=self.manifest,
+            keep_alive=self.keep_alive,
             number=self._number,
             host_waits=self._host_waits,
         )
@@ -294,23 +263,6 @@ class StreamState:
     def _log(self, error: DeviceError) -> None:
         # Not the exception: a log that keeps its records would keep the buffers in its frames.
         _logger.error("stream %r ended with a failure: %s", self.name, str(error))
-
-
-class _Landing:
-    """The landing of a stream's flights, as something that a waiter waits for."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: StreamState) -> None:
-        self._state = state
-
-    def done(self) -> bool:
-        """Return whether there is nothing left to wait for."""
-        return self._state.manifest.is_empty
-
-    def synchronize(self) -> None:
-        """Block until there is nothing left to wait for."""
-        self._state.land_in_order()
 
 
 def _do_nothing() -> None:

@@ -19,6 +19,28 @@ from memory._errors import DeviceMemoryError
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What a device has allocated, at one moment.
+
+    Attributes:
+        allocated_bytes: Device memory in use. Growing from batch to batch means that something
+            keeps old buffers alive.
+        peak_bytes: The most that was ever in use at once.
+        limit_bytes: What the device has in all; None where there is no limit.
+        host_allocated_bytes: Host memory in use by this device's host buffers (pinned, on a GPU).
+        num_buffers: Device allocations in use; also counts those of 0 bytes.
+        num_host_buffers: Host buffers in use.
+    """
+
+    allocated_bytes: int
+    peak_bytes: int
+    limit_bytes: int | None
+    host_allocated_bytes: int
+    num_buffers: int
+    num_host_buffers: int
+
+
+@dataclass(frozen=True, slots=True)
 class Balance:
     """What is in use at one moment.
 
@@ -92,6 +114,28 @@ class Ledger:
         while self._given_back:
             self._nbytes -= self._given_back.popleft()
             self._num_blocks -= 1
+
+
+def device_memory(
+    host: Ledger, device: Ledger | None = None, *, limit_bytes: int | None = None
+) -> DeviceMemory:
+    """Return what a device has allocated.
+
+    Args:
+        host: The count of its host buffers.
+        device: The count of its own memory; None where it has none.
+        limit_bytes: What it has in all; None where there is no limit.
+    """
+    here = host.balance()
+    there = Balance(0, 0, 0) if device is None else device.balance()
+    return DeviceMemory(
+        allocated_bytes=there.nbytes,
+        peak_bytes=there.peak_bytes,
+        limit_bytes=limit_bytes,
+        host_allocated_bytes=here.nbytes,
+        num_buffers=there.num_blocks,
+        num_host_buffers=here.num_blocks,
+    )
 
 
 _ledgers_lock = threading.Lock()

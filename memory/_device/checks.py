@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex
 
 import numpy as np
 
@@ -12,10 +12,17 @@ from memory._errors import BufferMismatchError, DtypeError, OptionValueError
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-    from memory._device.protocols import DeviceBuffer
-
 FLOATS: Final = (np.dtype(np.float32), np.dtype(np.float64))
 """The dtypes on which devices compute, as Caffe's blobs do."""
+
+
+class HasBytes(Protocol):
+    """A buffer, as far as its size goes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        ...
 
 
 def check_nbytes(what: str, nbytes: SupportsIndex) -> int:
@@ -66,7 +73,7 @@ def check_host_array(what: str, array: object, *, nbytes: int, writable: bool = 
         raise BufferMismatchError(what, expected="a writable array", found="a read-only one")
 
 
-def check_equal_sizes(what: str, buffer: DeviceBuffer, *, other: DeviceBuffer) -> None:
+def check_equal_sizes(what: str, buffer: HasBytes, *, other: HasBytes) -> None:
     """Refuse two ends of unequal sizes.
 
     Raises:
@@ -91,7 +98,7 @@ def check_byte(what: str, value: int) -> None:
         raise OptionValueError(what, expected="a byte, 0 to 255", found=value)
 
 
-def check_floats(operation: str, dtype: DTypeLike, buffer: DeviceBuffer) -> np.dtype[Any]:
+def check_floats(operation: str, dtype: DTypeLike, buffer: HasBytes) -> np.dtype[Any]:
     """Return the dtype of a buffer on which a device is to compute.
 
     Args:
@@ -113,6 +120,12 @@ def check_floats(operation: str, dtype: DTypeLike, buffer: DeviceBuffer) -> np.d
             found=f"{buffer.nbytes} bytes",
         )
     return found
+
+
+def describe_owner(found: object) -> str:
+    """Say whose a buffer or a stream is, for a DeviceMismatchError."""
+    device = getattr(found, "device", None)
+    return f"a {type(found).__name__}" if device is None else repr(device)
 
 
 def address_of(array: NDArray[Any]) -> int:

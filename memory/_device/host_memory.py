@@ -1,4 +1,4 @@
-"""Ordinary host memory: aligned, counted, and kept alive by every array made of it.
+"""Host memory: what a device promises of its host buffers, and ordinary memory as one.
 
 The array handed out has for its base a block that is no ndarray. NumPy shortens chains of ndarray
 bases but stops at a foreign object, so the block lives exactly as long as the last slice of it.
@@ -6,7 +6,7 @@ bases but stops at a foreign object, so the block lives exactly as long as the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,37 @@ if TYPE_CHECKING:
 
 # A cache line, and the widest vector load: the transformation kernels store aligned.
 ALIGNMENT_BYTES: Final = 64
+
+
+@runtime_checkable
+class HostBuffer(Protocol):
+    """A block of host memory, pinned where the device is a GPU.
+
+    It is freed when it has been closed or collected *and* no array of it is left.
+    """
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        ...
+
+    @property
+    def array(self) -> NDArray[np.uint8]:
+        """The bytes: uint8, shape (nbytes,), writable, C-contiguous, aligned to 64 bytes.
+
+        The array and every view of it keep the memory alive through their base.
+
+        Raises:
+            ClosedError: After close().
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up this object's own hold on the memory; arrays that exist stay valid.
+
+        Idempotent; never blocks.
+        """
+        ...
 
 
 class HostBlock:

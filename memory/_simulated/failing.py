@@ -6,9 +6,10 @@ import contextlib
 import threading
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from memory._device.protocols import DeviceBuffer
+from memory._device.closeable import Closeable
+from memory._device.device import DeviceBuffer
 from memory._errors import (
     DeviceError,
     DeviceMemoryError,
@@ -21,12 +22,14 @@ from memory._simulated.device import SimulatedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
 
     import numpy as np
     from numpy.typing import DTypeLike, NDArray
 
-    from memory._device.protocols import Device, DeviceMemory, Event, HostBuffer, Kernel, Stream
+    from memory._device.accounting import DeviceMemory
+    from memory._device.device import Device, Kernel, Stream
+    from memory._device.event import Event
+    from memory._device.host_memory import HostBuffer
 
 _QUEUED: Final = (
     *("copy_to_device", "copy_to_host", "copy_on_device", "fill", "axpy", "scale", "launch"),
@@ -48,12 +51,14 @@ FAILING_OPERATIONS: Final = (
 """
 
 
-class FailingDevice:
+class FailingDevice(Closeable):
     """A device of which the nth call of an operation fails; everything else reaches the real one.
 
     Fault injection in the manner of an allocator adaptor: run the code under test with the first
     call failing, then the second, and so on until ``num_failures`` stays 0, and ask each time for
     the right error, no hang and no leak. Thread-safe.
+
+    Why it is this large: it has every method of ``Device``, and `launch`; each is a line.
 
     Example:
         >>> from memory import DeviceMemoryError, open_device
@@ -194,45 +199,29 @@ class FailingDevice:
 
     def copy_to_device(self, dst: DeviceBuffer, src: NDArray[np.uint8], *, stream: Stream) -> None:
         """Queue a copy from the host, or fail."""
-        if self._goes_on("copy_to_device", stream):
-            self.inner.copy_to_device(self.unwrap(dst), src, stream=self._inner_stream(stream))
+        self._queue("copy_to_device", dst, src, stream=stream)
 
     def copy_to_host(self, dst: NDArray[np.uint8], src: DeviceBuffer, *, stream: Stream) -> None:
         """Queue a copy to the host, or fail."""
-        if self._goes_on("copy_to_host", stream):
-            self.inner.copy_to_host(dst, self.unwrap(src), stream=self._inner_stream(stream))
+        self._queue("copy_to_host", dst, src, stream=stream)
 
     def copy_on_device(self, dst: DeviceBuffer, src: DeviceBuffer, *, stream: Stream) -> None:
         """Queue a copy within the device's memory, or fail."""
-        if self._goes_on("copy_on_device", stream):
-            self.inner.copy_on_device(
-                self.unwrap(dst), self.unwrap(src), stream=self._inner_stream(stream)
-            )
+        self._queue("copy_on_device", dst, src, stream=stream)
 
     def fill(self, dst: DeviceBuffer, value: int, *, stream: Stream) -> None:
         """Queue setting every byte of ``dst``, or fail."""
-        if self._goes_on("fill", stream):
-            self.inner.fill(self.unwrap(dst), value, stream=self._inner_stream(stream))
+        self._queue("fill", dst, value, stream=stream)
 
     def axpy(
         self, y: DeviceBuffer, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream
     ) -> None:
         """Queue y = alpha * x + y, or fail."""
-        if self._goes_on("axpy", stream):
-            self.inner.axpy(
-                self.unwrap(y),
-                self.unwrap(x),
-                alpha=alpha,
-                dtype=dtype,
-                stream=self._inner_stream(stream),
-            )
+        self._queue("axpy", y, x, stream=stream, alpha=alpha, dtype=dtype)
 
     def scale(self, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream) -> None:
         """Queue x = alpha * x, or fail."""
-        if self._goes_on("scale", stream):
-            self.inner.scale(
-                self.unwrap(x), alpha=alpha, dtype=dtype, stream=self._inner_stream(stream)
-            )
+        self._queue("scale", x, stream=stream, alpha=alpha, dtype=dtype)
 
     def asum(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
         """Return the sum of absolute values, or raise DeviceError."""
@@ -256,9 +245,7 @@ class FailingDevice:
             raise NotImplementedDeviceError(
                 self.name, operation="launch", missing="it runs kernels that were compiled for it"
             )
-        if self._goes_on("launch", stream):
-            inner = map(self.unwrap, buffers)
-            self.inner.launch(function, *inner, stream=self._inner_stream(stream))
+        self._queue("launch", function, *buffers, stream=stream)
 
     def compile(self, source: str, name: str) -> Kernel:
         """Compile a kernel on the device that does the work; its launches count, and can fail."""
@@ -271,9 +258,9 @@ class FailingDevice:
             *,
             stream: Stream,
         ) -> None:
-            if self._goes_on("launch", stream):
-                inner = (self.unwrap(a) if isinstance(a, DeviceBuffer) else a for a in args)
-                kernel(grid, block, tuple(inner), stream=self._inner_stream(stream))
+            if self._is_admitted("launch", stream):
+                inner = tuple(map(self._inner_of, args))
+                kernel(grid, block, inner, stream=self._inner_stream(stream))
 
         return call
 
@@ -284,17 +271,6 @@ class FailingDevice:
     def close(self) -> None:
         """Close the device that does the work."""
         self.inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def unwrap(self, buffer: DeviceBuffer) -> DeviceBuffer:
         """Return the same memory as a buffer of the device that does the work.
@@ -307,7 +283,18 @@ class FailingDevice:
         # The buffer as the owner: whatever it keeps alive stays so while the work is queued.
         return DeviceBuffer(buffer.ptr, buffer.nbytes, device=self.inner, owner=buffer)
 
-    def _goes_on(self, operation: str, stream: Stream) -> bool:
+    def _queue(self, operation: str, *args: object, stream: Stream, **options: object) -> None:
+        """Count a call that queues work, and have the real device queue it unless it fails."""
+        if self._is_admitted(operation, stream):
+            queue = getattr(self.inner, operation)
+            queue(*map(self._inner_of, args), stream=self._inner_stream(stream), **options)
+
+    def _is_admitted(self, operation: str, stream: Stream) -> bool:
+        """Count a call, and return whether the real device is to have it.
+
+        Raises:
+            DeviceError: It is the one to fail, when it is called.
+        """
         if not self.strikes(operation):
             return True
         if self._when == "called" or not isinstance(self.inner, SimulatedDevice):
@@ -342,6 +329,9 @@ class FailingDevice:
                 face = self._streams[stream.handle] = FailingStream(stream, device=self)
             return face
 
+    def _inner_of(self, argument: object) -> object:
+        return self.unwrap(argument) if isinstance(argument, DeviceBuffer) else argument
+
     def _inner_stream(self, stream: Stream) -> Stream:
         if not isinstance(stream, FailingStream) or stream.device is not self:
             raise DeviceMismatchError("stream", expected=repr(self), found=repr(stream))
@@ -352,7 +342,7 @@ class FailingDevice:
         return f"<FailingDevice {planned or 'nothing'}, {self._num_failures} failed, {self.inner}>"
 
 
-class FailingStream:
+class FailingStream(Closeable):
     """A stream of a ``FailingDevice``.
 
     Attributes:
@@ -396,17 +386,6 @@ class FailingStream:
     def close(self) -> None:
         """Close the stream that does the work."""
         self.inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<FailingStream of {self.inner!r}>"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from memory._device.host_event import HostEvent
+from memory._device.closeable import Closeable
+from memory._device.event import HostEvent
 from memory._simulated.worker import Record, Wait
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from memory._device.protocols import Device, Event
+    from memory._device.device import Device
+    from memory._device.event import Event
     from memory._simulated.worker import StreamWorker, Work
 
 
-class SimulatedStream:
+class SimulatedStream(Closeable):
     """A stream of the simulated device; see ``Stream``. Made by ``SimulatedDevice.make_stream``.
 
     Example:
@@ -91,17 +91,6 @@ class SimulatedStream:
             self._worker.close()
         elif not self._worker.closed:
             self.record().wait_for(None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not hasattr(self, "_worker"):

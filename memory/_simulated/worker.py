@@ -23,14 +23,14 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
-from memory._device.host_event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent
 from memory._errors import ClosedError, DeviceError
 from memory.threads import ALLOW_MORE, ThreadStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memory._device.protocols import Event
+    from memory._device.event import Event
 
 _logger = logging.getLogger("memory")
 

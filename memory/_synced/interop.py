@@ -5,9 +5,6 @@ whose base leads back to that one: NumPy shortens a chain of ndarray bases but s
 object, so an array made from a lease (an object with ``__array_interface__``) keeps the lease alive
 through every slice, reshape, tensor and DLPack capsule made of it.
 
-A blob offers ``__array__`` and ``__dlpack__`` and deliberately not ``__array_interface__``: with
-that, the *blob* would be the base, and could be given other memory while the array is in use.
-
 Where the device's memory is CUDA's, its side is handed out as well, by ``cupy()``, by DLPack and by
 ``__cuda_array_interface__``, whose consumers do hold the blob only: so the blob keeps what it has
 given out in that way.
@@ -20,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
 from memory._errors import BufferMismatchError, DeviceMismatchError, ShapeError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory._device.protocols import Device
+    from memory._device.device import Device
     from memory._shape import Dims
 
 
@@ -83,7 +80,7 @@ def host_bytes(operation: str, array: object, nbytes: int) -> NDArray[np.uint8]:
 
     Raises:
         BufferMismatchError: It is something else. There is no silent copy, which would take the
-            writes that the caller expects in his array.
+            writes that the caller expects in the array.
     """
     # carray: C-contiguous, aligned and writable, in one look-up.
     if (

@@ -35,6 +35,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
+from memory._device.closeable import Closeable
 from memory._errors import (
     BufferMismatchError,
     ClosedError,
@@ -50,19 +51,19 @@ from memory._synced.sides import Sides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from memory._device.protocols import Device, DeviceBuffer, Event, Stream
+    from memory._device.device import Device, DeviceBuffer, Stream
+    from memory._device.event import Event
     from memory._synced.sides import PushEnds
 
 _logger = logging.getLogger("memory")
 
 
 @final
-class SyncedMemory:
+class SyncedMemory(Closeable):
     """A number of bytes with a host side and a device side, either allocated when first touched.
 
     What nobody has written is zero. Any thread may call any method: each is one step, guarded by a
@@ -385,17 +386,6 @@ class SyncedMemory:
         except DeviceError as error:
             # Its text only: a kept record would keep the frames, and with them the buffers.
             _logger.warning("closed with a failed push that nobody has seen: %s", str(error))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         event = self._sides.in_flight

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memory._device.protocols import Device, DeviceBuffer, Event, Stream
+    from memory._device.device import Device, DeviceBuffer, Stream
+    from memory._device.event import Event
 
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memory._device.protocols import Stream
+    from memory._device.device import Stream
 
 
 PushEnds: TypeAlias = "tuple[DeviceBuffer, NDArray[np.uint8]]"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from memory import SyncedMemoryError
-from memory._device.host_event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent
 from memory.threads import ThreadStart
 from prefetch._process.nested import mark_entry
 

@@ -159,7 +159,7 @@ def test_nothing_waits_for_the_whole_device_before_closing(
         held.clear()
         for _ in feed:
             pass
-    cuda.context.undertaker.settle()
+    cuda.context.deferred_free.settle()
     assert fake.stat("device_waits") == waits
 
 
@@ -220,7 +220,7 @@ def test_what_work_in_flight_holds_outlasts_an_error_that_says_nothing_of_the_wo
         time.sleep(0.2)  # the waiter asks meanwhile
         gc.collect()
         assert held() is not None
-        assert "copy_to_device" in stream.state.manifest.pending()
+        assert "copy_to_device" in stream.state.keep_alive.pending()
         fake.inject(None)
     until(lambda: held() is None)
     stream.close()

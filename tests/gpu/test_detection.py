@@ -105,7 +105,7 @@ print(open_device("auto").name, open_device("auto").name)
 
 
 def test_auto_raises_what_is_no_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    _open_device._say_once.cache_clear()
+    _open_device._log_once.cache_clear()
     monkeypatch.setattr(
         sys.modules["memory._cuda.runtime"].runtime, "getDeviceCount", lambda: 1 / 0, raising=True
     )

@@ -120,7 +120,7 @@ def test_work_given_before_keeps_what_it_uses(cuda: Any, theirs: Any) -> None:
         source[:] = 5
         cuda.copy_to_device(target, source, stream=stream)
         # An event that only a capture could follow would be part of the graph.
-        assert not stream.state.manifest.has_aboard
+        assert not stream.state.keep_alive.has_uncovered
         with captured(theirs):
             del source
             gc.collect()

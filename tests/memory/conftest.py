@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from inline_device import InlineDevice
 
 from memory._device.cpu import CpuDevice
 from memory._open_device import open_device
@@ -18,10 +19,13 @@ from memory.testing import live_buffers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from memory._device.protocols import Device, Stream
+    from memory._device.device import Device, Stream
 
 # A device that is added here is held to the whole contract.
-WITH_SECOND_MEMORY: dict[str, Callable[[], Device]] = {"simulated": SimulatedDevice}
+WITH_SECOND_MEMORY: dict[str, Callable[[], Device]] = {
+    "simulated": SimulatedDevice,
+    "inline": InlineDevice,
+}
 # "fake" on CuPy's fake driver (tests/fakecuda), anything else on a GPU; see tests/gpu.
 if os.environ.get("RINGFEED_TEST_CUDA"):
     WITH_SECOND_MEMORY["cuda"] = lambda: open_device("cuda")

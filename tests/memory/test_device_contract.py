@@ -1,4 +1,4 @@
-"""What every device promises; see ``memory._device.protocols``."""
+"""What every device promises; see ``memory._device.device``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from memory._device.cpu import CpuDevice
-from memory._device.protocols import Device, DeviceBuffer, Event, HostBuffer, Stream
+from memory._device.device import Device, DeviceBuffer, Stream
+from memory._device.event import Event
+from memory._device.host_memory import HostBuffer
 from memory._errors import (
     BufferMismatchError,
     ClosedError,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet() -> None:
-    _open_device._say_once.cache_clear()
+    _open_device._log_once.cache_clear()
 
 
 def backend(monkeypatch: pytest.MonkeyPatch, open_cuda: Callable[..., object]) -> None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pytest
 
-from memory._device.host_event import HostEvent
-from memory._device.protocols import DeviceBuffer
+from memory._device.device import DeviceBuffer
+from memory._device.event import HostEvent
 from memory._errors import (
     BufferMismatchError,
     ClosedError,
@@ -727,7 +727,8 @@ class TestProcessEnd:
             stream.synchronize()
             buffer = device.alloc_device(4)
             # Whatever lock another thread may hold at the moment of the fork.
-            locks = [device._lock, stream._worker._lock, device._null_worker._lock]
+            streams = device._streams
+            locks = [streams._lock, stream._worker._lock, streams._null_worker._lock]
             locks += [ledger._lock for ledger in _ledger.all_ledgers()]
             locks += [_ledger._ledgers_lock, _simulated_worker._running_lock]
             for lock in locks:

@@ -10,7 +10,7 @@ import pytest
 
 from memory import Blob, SyncedMemory
 from memory._device.cpu import CpuDevice
-from memory._device.protocols import Device, DeviceBuffer, Stream
+from memory._device.device import Device, DeviceBuffer, Stream
 from memory._errors import (
     BufferMismatchError,
     ClosedError,

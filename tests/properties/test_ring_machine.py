@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 
 import prefetch
 from memory import DeviceBuffer, SimulatedDevice
-from memory._device.host_event import HostEvent
+from memory._device.event import HostEvent
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.reader import Reader
 from prefetch._pipeline.schedule import Opening

@@ -1,15 +1,7 @@
-"""What a device is: its buffers, streams and events, and how one is opened.
+"""What a device is: a memory of its own beside the host's, and streams that work on it.
 
-A device is a memory of its own beside the host's, and streams that work on it. Three kinds exist:
-
-``cpu``
-    No second memory. Host buffers work; whatever needs the device's side raises
-    ``NoDeviceMemoryError``, as Caffe's CPU_ONLY build refuses GPU calls.
-``simulated``
-    A second memory in host RAM, with a worker thread for each stream: every race of a GPU program
-    can be played through on a machine without one.
-``cuda:N``
-    An NVIDIA GPU.
+Device, DeviceBuffer, Stream and Kernel name each other, so they stand in one module;
+docs/design/0017-adding-a-device.md says how another device is added.
 
 Rules that hold on all of them, and that the contract test checks:
 
@@ -29,51 +21,19 @@ Rules that hold on all of them, and that the contract test checks:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, final, runtime_checkable
 
-from memory._errors import (
-    BufferMismatchError,
-)
+from memory._device.copies import DeviceCopies
+from memory._device.maths import DeviceMaths
+from memory._errors import BufferMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    import numpy as np
-    from numpy.typing import DTypeLike, NDArray
-
-
-@runtime_checkable
-class HostBuffer(Protocol):
-    """A block of host memory, pinned where the device is a GPU.
-
-    It is freed when it has been closed or collected *and* no array of it is left.
-    """
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        ...
-
-    @property
-    def array(self) -> NDArray[np.uint8]:
-        """The bytes: uint8, shape (nbytes,), writable, C-contiguous, aligned to 64 bytes.
-
-        The array and every view of it keep the memory alive through their base.
-
-        Raises:
-            ClosedError: After close().
-        """
-        ...
-
-    def close(self) -> None:
-        """Give up this object's own hold on the memory; arrays that exist stay valid.
-
-        Idempotent; never blocks.
-        """
-        ...
+    from memory._device.accounting import DeviceMemory
+    from memory._device.event import Event
+    from memory._device.host_memory import HostBuffer
 
 
 @runtime_checkable
@@ -147,35 +107,6 @@ class DeviceBuffer:
 
     def __repr__(self) -> str:
         return f"<DeviceBuffer {self.nbytes} bytes at {self.ptr:#x} on {self.device.name}>"
-
-
-@runtime_checkable
-class Event(Protocol):
-    """A point in a stream's work, which passes once all work given before it has run."""
-
-    def done(self) -> bool:
-        """Return whether the event has passed; one whose work failed has. Never blocks."""
-        ...
-
-    def synchronize(self) -> None:
-        """Block the calling thread until the event has passed.
-
-        Raises:
-            DeviceError: If work before the event failed. Every call raises it, on any thread.
-        """
-        ...
-
-    def notify(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called exactly once, when the event has passed or failed.
-
-        It is called at once, on the caller's thread, if that is already so; else on any thread,
-        which it must not block and on which it must make no device call. What it raises is
-        logged and goes no further.
-
-        Args:
-            callback: Called without arguments.
-        """
-        ...
 
 
 @runtime_checkable
@@ -270,30 +201,10 @@ class Kernel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """What a device has allocated, at one moment.
-
-    Attributes:
-        allocated_bytes: Device memory in use. Growing from batch to batch means that something
-            keeps old buffers alive.
-        peak_bytes: The most that was ever in use at once.
-        limit_bytes: What the device has in all; None where there is no limit.
-        host_allocated_bytes: Host memory in use by this device's host buffers (pinned, on a GPU).
-        num_buffers: Device allocations in use; also counts those of 0 bytes.
-        num_host_buffers: Host buffers in use.
-    """
-
-    allocated_bytes: int
-    peak_bytes: int
-    limit_bytes: int | None
-    host_allocated_bytes: int
-    num_buffers: int
-    num_host_buffers: int
-
-
 @runtime_checkable
-class Device(Protocol):
+class Device(
+    DeviceCopies["DeviceBuffer", "Stream"], DeviceMaths["DeviceBuffer", "Stream"], Protocol
+):
     """A place where data lives beside the host, with streams that move and change it.
 
     Use it as a context manager, or close() it. All methods may be called from any thread.
@@ -361,7 +272,7 @@ class Device(Protocol):
         ...
 
     def stream_from(self, stream: object) -> Stream:
-        """Return the stream of this device that something stands for.
+        """Return this device's stream for one of its own, or for another library's.
 
         Args:
             stream: One of this device's streams. On a GPU also another library's: anything with
@@ -378,128 +289,6 @@ class Device(Protocol):
 
         Args:
             stream: One of this device's.
-        """
-        ...
-
-    def copy_to_device(self, dst: DeviceBuffer, src: NDArray[np.uint8], *, stream: Stream) -> None:
-        """Give a copy from the host to ``stream``; returns before it has run.
-
-        Both ends are kept alive until then. ``src`` must not be changed until an event recorded
-        after this call has passed: its bytes are read when the copy runs.
-
-        Args:
-            dst: Destination.
-            src: uint8, C-contiguous, of exactly ``dst.nbytes`` bytes.
-            stream: Runs the copy.
-
-        Raises:
-            BufferMismatchError: If sizes, dtype or layout do not fit.
-            DeviceMismatchError: If ``dst`` or ``stream`` belongs to another device.
-            ClosedError: If the stream or the device is closed.
-        """
-        ...
-
-    def copy_to_host(self, dst: NDArray[np.uint8], src: DeviceBuffer, *, stream: Stream) -> None:
-        """Give a copy to the host to ``stream``; returns before it has run.
-
-        Args:
-            dst: uint8, C-contiguous, writable, of exactly ``src.nbytes`` bytes. It must be neither
-                read nor written until an event recorded after this call has passed.
-            src: Source.
-            stream: Runs the copy.
-
-        Raises:
-            BufferMismatchError: If sizes, dtype or layout do not fit, or ``dst`` is read-only.
-            DeviceMismatchError: If ``src`` or ``stream`` belongs to another device.
-            ClosedError: If the stream or the device is closed.
-        """
-        ...
-
-    def copy_on_device(self, dst: DeviceBuffer, src: DeviceBuffer, *, stream: Stream) -> None:
-        """Give a copy within the device's memory to ``stream``; returns before it has run.
-
-        Args:
-            dst: Destination; must not partly overlap ``src``.
-            src: Source, of the same size.
-            stream: Runs the copy.
-
-        Raises:
-            BufferMismatchError: If the sizes differ.
-            DeviceMismatchError: If a buffer or ``stream`` belongs to another device.
-            ClosedError: If the stream or the device is closed.
-        """
-        ...
-
-    def fill(self, dst: DeviceBuffer, value: int, *, stream: Stream) -> None:
-        """Let ``stream`` set every byte of ``dst``; returns before it has run.
-
-        Args:
-            dst: Destination.
-            value: The byte, 0 to 255.
-            stream: Does it.
-        """
-        ...
-
-    def axpy(
-        self, y: DeviceBuffer, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream
-    ) -> None:
-        """Let ``stream`` compute y = alpha * x + y; returns before it has run.
-
-        Args:
-            y: Changed in place.
-            x: Of the same size.
-            alpha: Factor, rounded to ``dtype`` first.
-            dtype: float32 or float64: of both buffers, and of the arithmetic.
-            stream: Does it.
-
-        Raises:
-            DtypeError: For any other dtype.
-            BufferMismatchError: If the sizes differ or are no multiple of the item's.
-        """
-        ...
-
-    def scale(self, x: DeviceBuffer, *, alpha: float, dtype: DTypeLike, stream: Stream) -> None:
-        """Let ``stream`` compute x = alpha * x; returns before it has run.
-
-        Args:
-            x: Changed in place.
-            alpha: Factor, rounded to ``dtype`` first.
-            dtype: float32 or float64.
-            stream: Does it.
-
-        Raises:
-            DtypeError: For any other dtype.
-            BufferMismatchError: If the size is no multiple of the item's.
-        """
-        ...
-
-    def asum(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
-        """Return the sum of absolute values, computed on ``stream``. Blocks until it is there.
-
-        Args:
-            x: The values.
-            dtype: float32 or float64; the sum is accumulated and rounded in it.
-            stream: Does it, after the work given to it before.
-
-        Raises:
-            DtypeError: For any other dtype.
-            BufferMismatchError: If the size is no multiple of the item's.
-            DeviceError: If work before it on the stream failed.
-        """
-        ...
-
-    def sumsq(self, x: DeviceBuffer, *, dtype: DTypeLike, stream: Stream) -> float:
-        """Return the sum of squares, computed on ``stream``. Blocks until it is there.
-
-        Args:
-            x: The values.
-            dtype: float32 or float64; the sum is accumulated and rounded in it.
-            stream: Does it, after the work given to it before.
-
-        Raises:
-            DtypeError: For any other dtype.
-            BufferMismatchError: If the size is no multiple of the item's.
-            DeviceError: If work before it on the stream failed.
         """
         ...
 
@@ -535,6 +324,3 @@ class Device(Protocol):
         traceback: TracebackType | None,
         /,
     ) -> None: ...
-
-
-# The implementations import the protocols above, so they are imported when one is opened.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from memory._errors import DeviceError
 
@@ -30,6 +30,35 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
+
+
+@runtime_checkable
+class Event(Protocol):
+    """A point in a stream's work, which passes once all work given before it has run."""
+
+    def done(self) -> bool:
+        """Return whether the event has passed; one whose work failed has. Never blocks."""
+        ...
+
+    def synchronize(self) -> None:
+        """Block the calling thread until the event has passed.
+
+        Raises:
+            DeviceError: If work before the event failed. Every call raises it, on any thread.
+        """
+        ...
+
+    def notify(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called exactly once, when the event has passed or failed.
+
+        It is called at once, on the caller's thread, if that is already so; else on any thread,
+        which it must not block and on which it must make no device call. What it raises is
+        logged and goes no further.
+
+        Args:
+            callback: Called without arguments.
+        """
+        ...
 
 
 class Failure:
