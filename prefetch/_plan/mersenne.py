@@ -9,7 +9,7 @@ can hold. Copies of the state are expensive, so one is shared by all places clos
 
 from __future__ import annotations
 
-import reprlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,7 +150,7 @@ def _read_state(state: Mapping[str, Any]) -> tuple[_Checkpoint, int]:
     if not is_whole(position, most=_CHECKPOINT_WORDS):
         # Python refuses to write out integers of more than 4300 digits.
         is_huge = type(position) is int and position.bit_length() > 64
-        found = "a huge integer" if is_huge else reprlib.repr(position)
+        found = "a huge integer" if is_huge else json.dumps(position, default=repr)[:80]
         raise ValueError(
             f"the generator's position is {found}: expected an integer from 0 to "
             f"{_CHECKPOINT_WORDS}"
