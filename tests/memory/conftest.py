@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from blobs import BLOB_DTYPES
 
 from memory._device.cpu import CpuDevice
 from memory._open_device import open_device
@@ -17,6 +18,8 @@ from memory.testing import live_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import numpy as np
 
     from memory._device.protocols import Device, Stream
 
@@ -70,3 +73,9 @@ def simulated() -> Iterator[SimulatedDevice]:
     with _opened(SimulatedDevice) as device:
         assert isinstance(device, SimulatedDevice)
         yield device
+
+
+@pytest.fixture(params=BLOB_DTYPES, ids=lambda dtype: dtype.__name__)
+def dtype(request: pytest.FixtureRequest) -> type[np.generic]:
+    dtype: type[np.generic] = request.param
+    return dtype

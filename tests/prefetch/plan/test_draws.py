@@ -1,20 +1,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scalar_philox import scalar_philox
 
 from prefetch._kernels import _c
 from prefetch._kernels.draw_range import reduce_word, reduce_words
 from prefetch._plan.draws import CaffeDraws, CounterDraws
 from prefetch._plan.order import Order, PlannedBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Caffe with random seed 1701: what the layer's transformer draws first.
 WORDS_1701 = [3481802584, 1524196175, 546066792, 745442735, 1665295398, 1208259420]
@@ -24,18 +21,6 @@ def planned(order: Order, sequence: int) -> PlannedBatch:
     batch = order.plan(sequence)
     assert batch is not None
     return batch
-
-
-def scalar_philox(counter: Sequence[int], key: Sequence[int]) -> list[int]:
-    """Philox4x32-10 as its paper writes it, a word at a time."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(10):
-        product0, product1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1 = (product1 >> 32) ^ c1 ^ k0, product1 & 0xFFFFFFFF
-        c2, c3 = (product0 >> 32) ^ c3 ^ k1, product0 & 0xFFFFFFFF
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return [c0, c1, c2, c3]
 
 
 def scalar_words(seed: int, epoch: int, record: int) -> list[int]:
