@@ -9,13 +9,12 @@ can hold. Copies of the state are expensive, so one is shared by all places clos
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._plan.saved_values import is_whole
+from prefetch._plan.saved_values import is_whole, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,11 +147,8 @@ def _read_state(state: Mapping[str, Any]) -> tuple[_Checkpoint, int]:
     # A saved state is at most that far behind its copy. A larger number, in a file from somebody
     # else, would keep the process that loads it busy for as long as it says.
     if not is_whole(position, most=_CHECKPOINT_WORDS):
-        # Python refuses to write out integers of more than 4300 digits.
-        is_huge = type(position) is int and position.bit_length() > 64
-        found = "a huge integer" if is_huge else json.dumps(position, default=repr)[:80]
         raise ValueError(
-            f"the generator's position is {found}: expected an integer from 0 to "
+            f"the generator's position is {shortened(position)}: expected an integer from 0 to "
             f"{_CHECKPOINT_WORDS}"
         )
     if len(state) > 2:

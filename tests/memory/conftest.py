@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from blobs import BLOB_DTYPES
 from inline_device import InlineDevice
 
 from memory._device.cpu import CpuDevice
@@ -18,6 +19,8 @@ from memory.testing import live_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import numpy as np
 
     from memory._device.device import Device, Stream
 
@@ -74,3 +77,9 @@ def simulated() -> Iterator[SimulatedDevice]:
     with _opened(SimulatedDevice) as device:
         assert isinstance(device, SimulatedDevice)
         yield device
+
+
+@pytest.fixture(params=BLOB_DTYPES, ids=lambda dtype: dtype.__name__)
+def dtype(request: pytest.FixtureRequest) -> type[np.generic]:
+    dtype: type[np.generic] = request.param
+    return dtype

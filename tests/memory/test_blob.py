@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from blobs import counting
 
 from memory import (
     AxisError,
@@ -17,7 +18,6 @@ from memory import (
     NoDataError,
     OffsetError,
     ShapeError,
-    bfloat16,
 )
 from memory.testing import peek
 
@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
     from memory import Device
     from memory._shape import Dims
-
-DTYPES = [np.float32, np.float64, np.float16, bfloat16().type, np.uint8, np.int32, np.int64]
-
-
-@pytest.fixture(params=DTYPES, ids=lambda dtype: dtype.__name__)
-def dtype(request: pytest.FixtureRequest) -> type[np.generic]:
-    dtype: type[np.generic] = request.param
-    return dtype
-
-
-def counting(blob: Blob) -> Blob:
-    """Fill the data with 0, 1, 2, ... and the diff with 100, 101, ..."""
-    blob.mutable_cpu_data().reshape(-1)[:] = np.arange(blob.count())
-    blob.mutable_cpu_diff().reshape(-1)[:] = np.arange(100, 100 + blob.count())
-    return blob
 
 
 class TestCaffesOwnCases:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from blobs import BLOB_DTYPES
 from dlpack_tensor import Tensor
 
 from memory import Blob, Head, bfloat16
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from memory import Device
 
-DTYPES = [np.float32, np.float64, np.float16, bfloat16().type, np.uint8, np.int32, np.int64]
-
 
 def synced(device: Device, dtype: type[np.generic] = np.float32) -> Blob:
     """Return a blob of 0 to 5 whose bytes are the same on both sides."""
@@ -32,7 +31,7 @@ def synced(device: Device, dtype: type[np.generic] = np.float32) -> Blob:
 
 
 class TestNumpy:
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("dtype", BLOB_DTYPES)
     def test_a_blob_is_viewed_in_its_shape_and_dtype(
         self, device: Device, dtype: type[np.generic]
     ) -> None:
@@ -99,7 +98,9 @@ class TestArrayProtocol:
 
 
 class TestDlpack:
-    @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype is not bfloat16().type])
+    @pytest.mark.parametrize(
+        "dtype", [dtype for dtype in BLOB_DTYPES if dtype is not bfloat16().type]
+    )
     def test_a_tensor_is_a_writable_view_on_the_host(
         self, off_gpu: Device, dtype: type[np.generic]
     ) -> None:
