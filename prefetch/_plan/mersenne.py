@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._errors.printable import printable_value
+from memory.wording import printable_value
 from prefetch._plan.saved_values import is_whole
 
 if TYPE_CHECKING:
