@@ -20,7 +20,7 @@ from memory._errors import (
     SyncedMemoryError,
     UnknownDeviceError,
 )
-from memory.spelling import nearest
+from memory.wording import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from memory.spelling import nearest
+from memory.wording import nearest, printable_value, printable_with_kind
 from prefetch._config.foreign_names import CALLED_HERE
 from prefetch._errors.classes import ConfigError, ConfigFault, ConfigNotFoundError, PrefetchError
 from prefetch._errors.os_limits import describe_os_error
-from prefetch._errors.printable import printable_value, printable_with_kind
 from prefetch._files.path_hints import hint
 
 if TYPE_CHECKING:

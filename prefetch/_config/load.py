@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memory.wording import printable_with_kind
 from prefetch._config.faults import (
     closest_key,
     in_file_order,
@@ -20,7 +21,6 @@ from prefetch._config.models import TransformConfig
 from prefetch._config.option_types import absolute, encodable, expanded, plain
 from prefetch._config.origin import ConfigPlace, place_of, put_place
 from prefetch._errors.classes import ConfigError, ConfigFault
-from prefetch._errors.printable import printable_with_kind
 from prefetch._files.path_hints import URL
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import lmdb
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
 
+from memory.wording import printable_with_kind
 from prefetch._config.faults import expected_one_of
 from prefetch._errors.classes import ConfigError, ConfigFault
-from prefetch._errors.printable import printable_with_kind
 from prefetch._files.path_hints import URL
 
 MOST_DEPTH = 20

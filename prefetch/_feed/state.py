@@ -13,8 +13,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from memory.wording import printable_value
 from prefetch._errors.classes import StateError
-from prefetch._errors.printable import printable_value
 from prefetch._plan.mersenne import MAX_MERSENNE_SEED
 from prefetch._plan.philox import MAX_SEED
 from prefetch._plan.position import Position

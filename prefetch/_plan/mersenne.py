@@ -1,4 +1,4 @@
-"""The Mersenne twister as a stream of words that can be saved, restored and moved ahead.
+"""The Mersenne twister as a stream of words that can be saved, restored and moved along.
 
 MT19937 yields 32-bit words, seeded with Matsumoto's ``init_genrand`` as boost::mt19937 is, which
 is what Caffe draws from. It has no cheap jump, so that a saved place in the stream is the
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._plan.saved_values import is_whole, shortened
+from memory.wording import printable_value
+from prefetch._plan.saved_values import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +64,7 @@ class MersenneStream:
         return words
 
     def state_at(self, position: int) -> dict[str, Any]:
-        """Return the state of `position`; a few us where positions come in order."""
+        """Return the state of `position`; a few us where positions are asked for in order."""
         self._move_to(self._start + position)
         if self._position - self._checkpoint.position > _CHECKPOINT_WORDS:
             self._checkpoint = _copy_twister(self._twister, position=self._position)
@@ -144,12 +145,12 @@ def _read_state(state: Mapping[str, Any]) -> tuple[_Checkpoint, int]:
             f"the generator's state is damaged: expected {_KEY_WORDS} words of 32 bits "
             f"and an index from 0 to {_KEY_WORDS}"
         )
-    # A saved state is at most that far behind its copy. A larger number, in a file from somebody
-    # else, would keep the process that loads it busy for as long as it says.
+    # A state that was saved stands at most so far behind its copy: a larger number would only
+    # keep whoever loads it busy, for as long as it says.
     if not is_whole(position, most=_CHECKPOINT_WORDS):
         raise ValueError(
-            f"the generator's position is {shortened(position)}: expected an integer from 0 to "
-            f"{_CHECKPOINT_WORDS}"
+            f"the generator's position is {printable_value(position)}: expected an integer from "
+            f"0 to {_CHECKPOINT_WORDS}"
         )
     if len(state) > 2:
         raise ValueError("the generator's state has more entries than generator and position")

@@ -6,11 +6,7 @@ it: an array's comparison is an array.
 
 from __future__ import annotations
 
-import json
-import reprlib
-from typing import Final, TypeGuard
-
-_MOST_BITS: Final = 4096  # Python refuses to write out 4300 digits
+from typing import TypeGuard
 
 
 def is_whole(value: object, *, least: int = 0, most: int) -> TypeGuard[int]:
@@ -30,12 +26,3 @@ def is_same(saved: object, present: object) -> bool:
     if type(present) in (int, float):
         return type(saved) in (int, float) and saved == present
     return type(saved) is type(present) and saved == present
-
-
-def shortened(value: object) -> str:
-    """Return a value for an error: null and booleans as JSON has them, long ones cut."""
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        return f"an integer of {value.bit_length()} bits"
-    return reprlib.repr(value)

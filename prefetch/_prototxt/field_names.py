@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from memory.spelling import nearest
+from memory.wording import nearest
 from prefetch._errors.classes import ConfigFault
 from prefetch.caffe import (
     DataParameter,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from memory.spelling import nearest
+from memory.wording import nearest
 from prefetch.caffe import DataParameter, Phase, V1LayerParameter
 
 if TYPE_CHECKING:

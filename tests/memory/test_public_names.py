@@ -62,7 +62,7 @@ def test_these_are_the_public_names() -> None:
 
 def test_there_are_no_others() -> None:
     public = {name for name in vars(memory) if not name.startswith("_")}
-    modules = {"annotations", "logging", "spelling", "testing", "threads"}
+    modules = {"annotations", "logging", "testing", "threads", "wording"}
     assert set(memory.__all__) == public - modules
 
 

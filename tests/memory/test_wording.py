@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from memory.spelling import nearest
+from memory.wording import nearest
 
 _OPTIONS = ("batch_size", "transform.crop_size", "crop_size", "Mirror", "seed")
 
