@@ -166,13 +166,6 @@ static void round_to_halves(const uint8_t *restrict floats, size_t num, uint8_t 
     }
 }
 
-#if defined(RINGFEED_AVX2)
-INLINE vector round_two_vectors(const uint8_t *floats, uint8_t *shorts)
-{
-    return vector_store_bfloats(shorts, vector_load(floats), vector_load(floats + 4 * LANES));
-}
-#endif
-
 static void round_to_bfloats(const uint8_t *restrict floats, size_t num, uint8_t *restrict shorts)
 {
     size_t at = 0;
@@ -182,8 +175,12 @@ static void round_to_bfloats(const uint8_t *restrict floats, size_t num, uint8_t
         const size_t last = num - step;
         vector nans = vector_of(0);
         for (; at < last; at += step)
-            nans = vector_or(nans, round_two_vectors(floats + 4 * at, shorts + 2 * at));
-        nans = vector_or(nans, round_two_vectors(floats + 4 * last, shorts + 2 * last));
+            nans =
+                vector_or(nans, vector_store_bfloats(shorts + 2 * at, vector_load(floats + 4 * at),
+                                                     vector_load(floats + 4 * (at + LANES))));
+        nans =
+            vector_or(nans, vector_store_bfloats(shorts + 2 * last, vector_load(floats + 4 * last),
+                                                 vector_load(floats + 4 * (last + LANES))));
         at = vector_has_bits(nans) ? 0 : num; /* rare enough for all of it to be done again */
     }
 #endif
