@@ -22,9 +22,7 @@ from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.wire import DatumError, parse_datum
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, tile_of
-from prefetch._source.lmdb.database import Database
-from prefetch._source.lmdb.sample import RecordSampler
-from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._source.backends import open_database
 from prefetch._tools.examine import Examiner
 
 if TYPE_CHECKING:
@@ -56,22 +54,22 @@ def record_sheet(
     Raises:
         SourceError: The database cannot be read.
     """
-    with closing(Database(Snapshot(path))) as database:
+    with closing(open_database(path)) as database:
         total, heading = database.num_records, database.path
         # About twice as many as needed, since their number varies. They come in key order, some
-        # leaves at a time, so that those left out are drawn from all of them. A second sampler
-        # draws the same again: an image is decoded only where it is shown.
-        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+        # leaves at a time, so that those left out are drawn from all of them. A second sample
+        # is the same again: an image is decoded only where it is shown.
+        with closing(database.sample(2 * num_records)) as records:
             drawn = [order for order, _, _ in records]
         places = np.random.default_rng(0).permutation(len(drawn))[:num_records].tolist()
         chosen = {drawn[place] for place in places}
-        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+        with closing(database.sample(2 * num_records)) as records:
             shown = [
                 (order, _record_tile(key, value))
                 for order, key, value in records
                 if order in chosen
             ]
-        database.snapshot.check()
+        database.check()
     tiles = [tile for _, tile in sorted(shown, key=lambda one: one[0])]
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
     note = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from databases import lmdb_of
 
 import prefetch
 from prefetch._errors.classes import DatabaseTruncatedError
@@ -166,7 +167,7 @@ def test_a_real_database_that_was_cut_is_truncated(
     original = real_data / "lmdb" / facts.name / "data.mdb"
     cut = tmp_path / "data.mdb"
     with RecordSource.open(original) as source:
-        needed = source._databases[0].snapshot.meta.size_bytes
+        needed = lmdb_of(source).snapshot.meta.size_bytes
     with original.open("rb") as whole, cut.open("wb") as part:
         part.write(whole.read(needed - os.sysconf("SC_PAGE_SIZE")))
     with pytest.raises(DatabaseTruncatedError):
