@@ -127,11 +127,15 @@ class RecordReader:
     Args:
         databases: Where the records are.
         sequence: Which they are.
+        in_place: Whether `locate_lazily` may return records.
     """
 
-    def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
+    def __init__(
+        self, databases: Sequence[Database], sequence: RecordSequence, *, in_place: bool = True
+    ) -> None:
         self._databases = databases
         self._sequence = sequence
+        self._in_place = in_place
 
     def fetch(self, records: npt.NDArray[np.int64]) -> Records:
         """Return records by number; the first call of all readers builds the index.
@@ -168,8 +172,8 @@ class RecordReader:
             records: As for `fetch`; that there are such records shows at their use.
 
         Returns:
-            The records; None where they are to be fetched, for they are in several databases or in
-            one that is not mapped.
+            The records; None where they have to be fetched: they are in several databases, or in
+            one that is not mapped, or the kernel does not know what their bytes mean.
 
         Raises:
             FeedClosedError: The source is closed.
@@ -181,7 +185,7 @@ class RecordReader:
             database = self._databases[int(numbers[0])]
             if (numbers != numbers[0]).any():
                 return None
-        mapping = database.mapping()
+        mapping = database.mapping() if self._in_place else None
         return None if mapping is None else MappedRecords(database, mapping, places)
 
 

@@ -97,9 +97,14 @@ class RecordSource:
         """Return a walker, for successive records; one call at a time."""
         return Walker(self._databases, self._sequence)
 
-    def reader(self) -> RecordReader:
-        """Return a reader, for any records; one a thread."""
-        return RecordReader(self._databases, self._sequence)
+    def reader(self, *, in_place: bool = True) -> RecordReader:
+        """Return a reader, for any records; one a thread.
+
+        Args:
+            in_place: Whether the C kernel may use records where they are (`locate_lazily`), which
+                takes a layout that it knows.
+        """
+        return RecordReader(self._databases, self._sequence, in_place=in_place)
 
     @property
     def is_slow_to_index(self) -> bool:

@@ -20,7 +20,7 @@ from prefetch._errors.printable import counted, printable_key, printable_name
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, tile_of
 from prefetch._source.backends import open_database
 from prefetch._tools.examine import Examiner
@@ -92,12 +92,10 @@ def _record_tile(key: bytes, value: memoryview) -> Tile:
     examiner = Examiner()
     label, alarm = "no Datum", ""
     try:
-        label = f"label {parse_datum(value).label}"
+        label = f"label {DATUM.read(value).label}"
         fault = examiner.examine(value, decode=False).fault
         alarm = "" if fault is None else _in_words(fault.reason)
         return tile_of(examiner.pixels(value, SIDE), label, printable_key(key), alarm)
-    except DatumError as bad:
-        alarm = _in_words(Reason(bad.reason))
     except BadRecordError as bad:
         alarm = _in_words(bad.reason)
     return Tile(None, label, printable_key(key), alarm)

@@ -16,7 +16,7 @@ from databases import lmdb_of
 
 import prefetch
 from prefetch._errors.classes import DatabaseTruncatedError
-from prefetch._record.wire import DatumView, parse_datum
+from prefetch._record.wire import parse_datum
 from prefetch._source.source import Records, RecordSource
 from prefetch.caffe import BlobProto, BlobShape, Datum
 from prefetch.testing import encode_image, write_database
@@ -24,6 +24,8 @@ from prefetch.testing import encode_image, write_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from prefetch._record.datum import DatumView
 
 
 @dataclass(frozen=True)
