@@ -43,8 +43,7 @@ import numpy as np
 import prefetch
 from prefetch._files.output import write_whole
 from prefetch._record.wire import encode_datum
-from prefetch._source.lmdb.database import Database
-from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._source.lmdb.database import LmdbDatabase
 
 _BATCH_SIZE = 64
 _RECORDS_A_COMMIT = 1_000_000
@@ -88,7 +87,7 @@ def _index(folder: Path) -> dict[str, Any]:
         nonlocal reports
         reports += 1
 
-    with closing(Database(Snapshot(folder), count)) as database:
+    with closing(LmdbDatabase.open(folder, index_progress=count)) as database:
         began = time.perf_counter()
         index = database.index()
         index_s = time.perf_counter() - began

@@ -35,13 +35,14 @@ import numpy as np
 from prefetch._kernels.contract import ENCODED, Outcome, Recipe
 from prefetch._plan.words import Word, reduce_word
 from prefetch._record.faults import BadRecordError, Reason
-from prefetch._record.pixels import image_bytes, raw_pixels
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.layouts.datum import DATUM
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from prefetch._record.layout import Content
 
 
 _BLOCK_BYTES = 1 << 18
@@ -55,16 +56,19 @@ def fill(
     data: NDArray[Any],
     labels: NDArray[Any] | None,
     recipe: Recipe,
+    *,
+    read: Callable[[memoryview], Content] = DATUM.read,
 ) -> list[Outcome]:
     """Fill part of a batch from its records.
 
     Args:
-        values: The records, each the bytes of a Datum.
+        values: The records, each the bytes of a Datum, or of what ``read`` takes.
         words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
         data: (n, ...) float32, float16, uint16 (bfloat16 by its bits, for which buffers have no
             name) or uint8, C-contiguous; the rows of the batch to fill.
         labels: (n,) of any integer or float type, or None for no labels.
         recipe: What to do.
+        read: Reads a record; of a layout that the C kernel does not know.
 
     Returns:
         The records that were not filled in, by position, with the reason; their rows are
@@ -85,19 +89,19 @@ def fill(
             for row, value in enumerate(values[start : start + step]):
                 position = start + row
                 try:
-                    datum = parse_datum(value)
-                    numbers[position] = datum.label
-                    if datum.encoded:
-                        image_bytes(datum)
+                    content = read(value)
+                    numbers[position] = content.label
+                    if content.kind == "encoded":
+                        content.image_bytes()
                         outcomes.append((position, ENCODED, ()))
                         continue
-                    pixels = raw_pixels(datum, data.dtype)
+                    pixels = content.pixels(data.dtype)
                     if pixels.shape != fitting:
                         check_fit(pixels.shape, recipe, expected)
                         fitting = pixels.shape
                     _place(pixels, draws[position], stage[row], recipe)
                     is_empty = False
-                except (BadRecordError, DatumError) as bad:
+                except BadRecordError as bad:
                     outcomes.append((position, int(bad.reason), bad.numbers))
             if not is_empty:
                 _finish(stage, out, recipe)

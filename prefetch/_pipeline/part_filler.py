@@ -69,7 +69,9 @@ class Filler:
         self._check_cancelled = check_cancelled
         self._source = components.source
         self._transformer = components.record_filler(check_cancelled)
-        self._reader = components.source.reader()
+        self._reader = components.source.reader(
+            in_place=components.transform.decoding.record_layout.is_native
+        )
         self._fixed_shape = components.fixed_shape
         self._last_layout: tuple[int, tuple[int, ...]] | None = None
         self._allowed_shape: tuple[int, ...] | None = None

@@ -12,8 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from prefetch._record.image_format import format_of
-
 Stage: TypeAlias = Literal["parse", "validate", "decode", "transform"]
 
 _STAGES: tuple[Stage, ...] = ("parse", "validate", "decode", "transform")
@@ -176,10 +174,6 @@ _OTHERS = {
 }
 
 
-# Formats whose first bytes are hardly ever those of something else.
-_SURE_FORMATS = frozenset(("jpeg", "png", "gif", "webp"))
-
-
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One bad record of a part.
@@ -218,18 +212,6 @@ class Fault:
             *self.numbers, needed=math.prod(self.numbers[1:4]), other=other
         )
         return f"{sentence} ({self.detail})" if self.detail else sentence
-
-
-def no_datum(position: int, reason: int, numbers: tuple[int, ...], value: memoryview) -> Fault:
-    """Return the fault of a record that is no Datum, and what it seems to be instead."""
-    name = format_of(bytes(value[:16]))
-    detail = ""
-    if name in _SURE_FORMATS:
-        detail = (
-            f"the value is a {name.upper()} file itself; in a Datum the file is in the field data, "
-            f"with encoded: true"
-        )
-    return Fault(position, Reason(reason), numbers, detail)
 
 
 class BadRecordError(Exception):

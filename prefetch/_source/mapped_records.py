@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._errors.classes import CorruptDatabaseError
+    from prefetch._errors.classes import SourceError
     from prefetch._kernels.contract import IndexedPart, Outcome, Recipe
-    from prefetch._source.lmdb.database import Database
-    from prefetch._source.lmdb.mapped import Mapping
-    from prefetch._source.lmdb.spans import Spans
+    from prefetch._source.backend import Database, Found, Mapping
 
     Request: TypeAlias = """tuple[
         MappedRecords, npt.NDArray[np.uint32], npt.NDArray[Any], npt.NDArray[Any] | None
@@ -52,10 +50,10 @@ class MappedRecords:
         self.mapping = mapping
         self.is_raw = False
         self._places = places
-        self._found: tuple[Spans, Spans] | None = None
+        self._found: Found | None = None
         self._spans: npt.NDArray[np.int64] | None = None
         self._keys: PackedKeys | None = None
-        self._result: list[Outcome] | IndexError | CorruptDatabaseError | None = None
+        self._result: list[Outcome] | IndexError | SourceError | None = None
 
     def __len__(self) -> int:
         return len(self._places)
@@ -67,12 +65,12 @@ class MappedRecords:
         self.release()
 
     @property
-    def keys(self) -> Spans:
+    def keys(self) -> Sequence[memoryview]:
         """The records' keys."""
         return self._find()[0]
 
     @property
-    def values(self) -> Spans:
+    def values(self) -> Sequence[memoryview]:
         """The records' values."""
         return self._find()[1]
 
@@ -82,9 +80,7 @@ class MappedRecords:
         Args:
             is_uint8: Whether it is for a batch of uint8.
         """
-        shape = self.mapping.raw_shape(
-            self.database.index(), int(self._places[0]), is_uint8=is_uint8
-        )
+        shape = self.mapping.raw_shape(int(self._places[0]), is_uint8=is_uint8)
         self.is_raw = shape is not None
         return shape
 
@@ -108,7 +104,7 @@ class MappedRecords:
         result, self._result = self._result, None
         assert result is not None
         if isinstance(result, Exception):
-            self.database.snapshot.check()  # pages that were written over look like damage
+            self.database.check()  # pages that were written over look like damage
             raise result
         return result
 
@@ -123,7 +119,7 @@ class MappedRecords:
 
     def take_result(
         self,
-        result: tuple[list[Outcome], bytes] | IndexError | CorruptDatabaseError,
+        result: tuple[list[Outcome], bytes] | IndexError | SourceError,
         spans: npt.NDArray[np.int64],
     ) -> None:
         """Take what became of the `part`, for `fill`."""
@@ -142,13 +138,12 @@ class MappedRecords:
         """End every use of the records; idempotent. Views of them keep the file mapped."""
         self._found = self._spans = None
 
-    def _find(self) -> tuple[Spans, Spans]:
-        if self._found is None and self._spans is not None:
-            self._found = self.mapping.spans(self._spans)
-        elif self._found is None:
-            with self.database.using():
-                pages, slots = self.database.index().places(self._places)
-                self._found = self.mapping.find(pages, slots)
+    def _find(self) -> Found:
+        if self._found is None:
+            spans = self._spans
+            self._found = (
+                self.database.find(self._places) if spans is None else self.mapping.spans(spans)
+            )
         return self._found
 
 
@@ -165,7 +160,7 @@ def fill_together(requests: Sequence[Request], recipe: Recipe) -> None:
     """
     first = requests[0][0]
     parts = [records.part(words, data, labels) for records, words, data, labels in requests]
-    results = first.mapping.fill(first.database.index(), parts, recipe)
+    results = first.mapping.fill(parts, recipe)
     for (records, *_), (_, spans, *_), result in zip(requests, parts, results, strict=True):
         records.take_result(result, spans)
 

@@ -1,9 +1,4 @@
-"""Reading records: successive ones leaf after leaf, any ones through the index.
-
-Both find key and value in pages that this package checks itself, and never through LMDB, which
-trusts what a file says. Where the file is mapped they hand out its own memory, which stays mapped
-as long as somebody refers to it.
-"""
+"""Reading records of several databases: successive ones by scans, any ones by their places."""
 
 from __future__ import annotations
 
@@ -14,15 +9,14 @@ import numpy as np
 
 from prefetch._source.mapped_records import MappedRecords
 from prefetch._source.packed_keys import PackedKeys
+from prefetch._source.spans import Views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from prefetch._source.lmdb.database import Database
-    from prefetch._source.lmdb.scan import LeafScan
-    from prefetch._source.lmdb.spans import FileSpans, Spans
+    from prefetch._source.backend import Database, Found, Scan
     from prefetch._source.sequence import RecordSequence
 
 
@@ -35,8 +29,8 @@ class Records:
         values: One a record, (n,) uint8 each.
     """
 
-    keys: list[memoryview] | Spans | FileSpans
-    values: list[memoryview] | Spans | FileSpans
+    keys: list[memoryview] | Views
+    values: list[memoryview] | Views
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -48,7 +42,7 @@ class Records:
         self.release()
 
     def __getitem__(self, rows: slice) -> Records:
-        """Return some of the records; where they are a list of views, they end with the whole."""
+        """Return some of the records; lists of views are released with the whole."""
         return Records(self.keys[rows], self.values[rows])
 
     def pack_keys(self) -> PackedKeys:
@@ -64,18 +58,18 @@ class Records:
             BufferError: A call that was given a view is still using it.
         """
         for views in (self.keys, self.values):
-            if isinstance(views, list):
+            if isinstance(views, Views):
+                views.release()
+            else:
                 for view in views:
                     view.release()
-            else:
-                views.release()
 
 
 class Walker:
     """Serves successive records, around and around. One call at a time.
 
-    It remembers where it stands. Going on from there takes a page read a leaf; going anywhere else
-    but to a database's first record needs the index.
+    It remembers where it stands. The next records from there come from a scan, which costs a page
+    read a leaf; any others, but a database's first, need its index.
 
     Args:
         databases: Where the records are.
@@ -85,7 +79,7 @@ class Walker:
     def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
         self._databases = databases
         self._sequence = sequence
-        self._walk: LeafScan | None = None
+        self._scan: Scan | None = None
         self._stands_at: tuple[int, int] | None = None
 
     def take(self, start: int, count: int) -> Records:
@@ -106,47 +100,48 @@ class Walker:
         while count > 0:
             number, place, most = self._sequence.locate(start)
             num = min(count, most)
-            pieces.append(_Piece(number, *self._places(number, place, num)))
+            pieces.append(self._take(number, place, num))
             start = (start + num) % self._sequence.num_records
             count -= num
-        return _find(self._databases, pieces)
+        return _joined(pieces)
 
-    def _places(
-        self, number: int, place: int, num: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the leaf pages of successive records of one database, and the places there."""
+    def _take(self, number: int, place: int, num: int) -> Found:
+        """Return successive records of one database."""
         database = self._databases[number]
+        # After an error the scan may be anywhere, and is not continued.
         stands_at, self._stands_at = self._stands_at, None
-        with database.using():
-            if place == 0 and not database.is_indexed:
-                self._walk = database.walk()
-            elif stands_at != (number, place):
-                self._walk = None
-            if self._walk is None:
-                return database.index().places(np.arange(place, place + num))
-            found = self._walk.take(num)
+        if place == 0:
+            self._scan = database.scan()
+        elif stands_at != (number, place):
+            self._scan = None
+        if self._scan is None:
+            return database.find(np.arange(place, place + num))
+        found = self._scan.take(num)
         self._stands_at = number, place + num
         return found
 
 
 class RecordReader:
-    """Serves any records, through the packed index. One call at a time.
+    """Serves any records, by number. One call at a time.
 
     Args:
         databases: Where the records are.
         sequence: Which they are.
+        in_place: Whether `locate_lazily` may return records.
     """
 
-    def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
+    def __init__(
+        self, databases: Sequence[Database], sequence: RecordSequence, *, in_place: bool = True
+    ) -> None:
         self._databases = databases
         self._sequence = sequence
+        self._in_place = in_place
 
     def fetch(self, records: npt.NDArray[np.int64]) -> Records:
         """Return records by number; the first call of all readers builds the index.
 
-        Blocks while pages are read. Where the file is mapped (see `Mapping`) a small record costs
-        about 0.1 us and no Python object; records of several databases cost 1 us, those of a file
-        that is not mapped 5 us.
+        Blocks while records are read. A record of a mapped file costs about 0.1 us and no Python
+        object; records of several databases cost 1 us each, those of a file that is not mapped 5.
 
         Args:
             records: (n,) numbers, in any order, repeated or not.
@@ -157,14 +152,18 @@ class RecordReader:
             FeedClosedError: The source is closed.
         """
         numbers, places = self._sequence.locate_all(records)
-        pieces = []
-        # A database at a time: `order` says which of the found records each of those asked for is.
-        order = np.argsort(numbers, kind="stable")
-        for number in np.unique(numbers).tolist():
-            database = self._databases[number]
-            with database.using():
-                pieces.append(_Piece(number, *database.index().places(places[numbers == number])))
-        return _find(self._databases, pieces, np.argsort(order))
+        found = _joined(
+            [
+                self._databases[number].find(places[numbers == number])
+                for number in np.unique(numbers).tolist()
+            ]
+        )
+        if isinstance(found.keys, list):
+            # They come a database at a time: `order` says which of them each asked for is.
+            order = np.argsort(np.argsort(numbers, kind="stable")).tolist()
+            found.keys = [found.keys[place] for place in order]
+            found.values = [found.values[place] for place in order]
+        return found
 
     def locate_lazily(self, records: npt.NDArray[np.int64]) -> MappedRecords | None:
         """Return records that are found when they are used, without a Python object for each.
@@ -173,8 +172,8 @@ class RecordReader:
             records: As for `fetch`; that there are such records shows at their use.
 
         Returns:
-            The records; None where they are to be fetched, for they are in several databases or in
-            one that is not mapped.
+            The records; None where they have to be fetched: they are in several databases, or in
+            one that is not mapped, or the kernel does not know what their bytes mean.
 
         Raises:
             FeedClosedError: The source is closed.
@@ -186,35 +185,13 @@ class RecordReader:
             database = self._databases[int(numbers[0])]
             if (numbers != numbers[0]).any():
                 return None
-        mapping = database.mapping()
+        mapping = database.mapping() if self._in_place else None
         return None if mapping is None else MappedRecords(database, mapping, places)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Records of one database, by leaf page and place there, (n,) int64 both."""
-
-    number: int
-    pages: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int64]
-
-
-def _find(
-    databases: Sequence[Database],
-    pieces: Sequence[_Piece],
-    order: npt.NDArray[np.int64] | None = None,
-) -> Records:
-    """Return the records of some pieces, one piece behind the other or in an order of places."""
-    found = Records([], [])
-    for piece in pieces:
-        database = databases[piece.number]
-        with database.using():
-            keys, values = database.find(piece.pages, piece.slots)
-        if len(pieces) == 1:
-            return Records(keys, values)
-        found.keys = [*found.keys, *keys]
-        found.values = [*found.values, *values]
-    if order is not None:
-        found.keys = [found.keys[place] for place in order.tolist()]
-        found.values = [found.values[place] for place in order.tolist()]
-    return found
+def _joined(pieces: Sequence[Found]) -> Records:
+    """Return the records of several pieces, one piece behind the other."""
+    if len(pieces) == 1:
+        return Records(*pieces[0])
+    keys = [key for keys, _ in pieces for key in keys]
+    return Records(keys, [value for _, values in pieces for value in values])

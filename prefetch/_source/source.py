@@ -1,37 +1,29 @@
 """Record sources: databases read in turn as one sequence of records, whole or a part of it.
 
-A *walker* serves successive records leaf page after leaf page, and nothing is built first. A
-*reader* serves any records through the packed index, which is built at the first need of one, once
-for all readers.
+A *walker* serves successive records, and nothing is built first. A *reader* serves any records,
+through an index that is built when it is first needed, once for all readers.
 
-Threads: a source may be used by any number of threads, each of them with a reader of its own. A
-walker or reader serves one call at a time. Closing the source waits for calls that are under way,
-and later ones raise FeedClosedError.
+Any number of threads may use a source, each with a reader of its own. Closing the source waits for
+calls that are under way; later ones raise FeedClosedError.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-import lmdb
-
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
 from prefetch._errors.printable import printable_path
-from prefetch._source.lmdb.database import Database
-from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._source.backends import open_database
 from prefetch._source.records import RecordReader, Records, Walker
 from prefetch._source.sequence import RecordSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from prefetch._source.lmdb.database import IndexProgress
-
-    Source = str | os.PathLike[str] | lmdb.Environment
+    from prefetch._source.backend import Database, IndexProgress, Source
 
 _MOST_INDEXING_S = 0.1
 
@@ -74,24 +66,26 @@ class RecordSource:
         """Open databases; nothing is created, save for a missing lock file with ``lock``.
 
         Args:
-            source: The folder of an LMDB database, its data file, an ``lmdb.Environment`` that
-                stays open for as long, or several of them, to be read in turn.
+            source: What `open_database` opens, or several of such, to be read in turn.
             subset: First record, and the one behind the last; None for an end that is not cut.
-            lock: Whether to register as a reader, which pins what is read while others write.
-            index_progress: Called now and then while a packed index is built, on the thread that
-                needs it first, with the database's path, the pages read and the pages in all.
+            lock: As for `open_database`.
+            index_progress: Likewise.
 
         Raises:
             SourceError: One of the databases cannot be read; the subclass says why.
             ConfigError: No database is named, or the subset leaves the records.
         """
-        sources = [source] if isinstance(source, str | os.PathLike | lmdb.Environment) else source
+        sources: Sequence[Source]
+        if isinstance(source, Sequence) and not isinstance(source, str):
+            sources = source
+        else:
+            sources = [source]
         if not sources:
             raise ConfigError("source", (ConfigFault("source", "names no database"),))
         with ExitStack() as undo:
             databases = []
             for one in sources:
-                database = Database(Snapshot(one, lock=lock), index_progress)
+                database = open_database(one, lock=lock, index_progress=index_progress)
                 undo.callback(database.close)
                 databases.append(database)
             sequence = _part(databases, subset or (None, None))
@@ -103,9 +97,14 @@ class RecordSource:
         """Return a walker, for successive records; one call at a time."""
         return Walker(self._databases, self._sequence)
 
-    def reader(self) -> RecordReader:
-        """Return a reader, for any records; one a thread."""
-        return RecordReader(self._databases, self._sequence)
+    def reader(self, *, in_place: bool = True) -> RecordReader:
+        """Return a reader, for any records; one a thread.
+
+        Args:
+            in_place: Whether the C kernel may use records where they are (`locate_lazily`), which
+                takes a layout that it knows.
+        """
+        return RecordReader(self._databases, self._sequence, in_place=in_place)
 
     @property
     def is_slow_to_index(self) -> bool:
@@ -116,24 +115,19 @@ class RecordSource:
     def can_do_without_walker(self) -> bool:
         """Return whether readers serve successive records faster than a walker does.
 
-        That is so where they find them in mappings of the files: they wait for pages each by
-        itself. The index of every database is built by this call, and its pages are checked.
+        They do where they find them in mappings, since each of them waits for its own pages. This
+        call builds the index of every database.
 
         Raises:
-            CorruptDatabaseError: The pages of a database contradict each other.
+            SourceError: A database is damaged, or was changed or truncated.
         """
         for database in self._databases:
             database.index()
-        return all(database.is_mapped for database in self._databases)
+        return all(database.mapping() is not None for database in self._databases)
 
     def is_at(self, folder: Path) -> bool:
         """Return whether one of the databases is the one in a folder, by whatever path."""
-        try:
-            status = (folder / "data.mdb").stat()
-        except OSError:
-            return False
-        identity = (status.st_dev, status.st_ino)
-        return any(database.snapshot.file.identity == identity for database in self._databases)
+        return any(database.is_at(folder) for database in self._databases)
 
     def path_of(self, record: int) -> str:
         """Return the absolute path of a record's database; reads nothing.
@@ -155,7 +149,7 @@ class RecordSource:
         return database.path, place, database.known_key(place)
 
     def check(self) -> None:
-        """Raise unless all that was read so far is intact; costs about 4 us a database.
+        """Raise unless all that was read so far is intact; costs about 2 us a database.
 
         Raises:
             DatabaseTruncatedError: A file has become shorter than what is read of it.
@@ -165,7 +159,7 @@ class RecordSource:
         if self._closed:
             raise FeedClosedError("the record source is closed")
         for database in self._databases:
-            database.snapshot.check()
+            database.check()
 
     def close(self) -> None:
         """Close the databases; idempotent. Waits for the calls of walkers and readers."""

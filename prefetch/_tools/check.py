@@ -14,7 +14,8 @@ from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.faults import BadRecordError
+from prefetch._record.layouts.datum import DATUM
 from prefetch._tools.examine import is_turned
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def _turned(config: FeedConfig, source: RecordSource) -> Iterator[str]:
 
 def _is_turned(value: memoryview) -> bool:
     try:
-        return is_turned(parse_datum(value))
-    except DatumError:
+        return is_turned(DATUM.read(value))
+    except BadRecordError:
         return False
 
 

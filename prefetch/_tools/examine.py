@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._record.decode import ImageDecoder
-from prefetch._record.faults import BadRecordError, Fault, Reason, no_datum
+from prefetch._record.faults import BadRecordError, Fault, Reason
 from prefetch._record.image_format import format_of
 from prefetch._record.jpeg import JPEG_SIGNATURE, read_jpeg_header
-from prefetch._record.pixels import image_bytes, raw_pixels
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.layouts.datum import DATUM
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from numpy.typing import NDArray
 
-    from prefetch._record.wire import DatumView
+    from prefetch._record.datum import DatumView
 
     Shape: TypeAlias = tuple[int, int, int]
 
-RAW = "raw"
 FLOAT = "float"
 DAMAGED = "damaged"
 UNKNOWN_IMAGE = "encoded"
@@ -75,25 +73,25 @@ class Examiner:
             read_floats: Whether to look for values of float_data that are no finite numbers.
         """
         try:
-            datum = parse_datum(value)
-        except DatumError as bad:
-            return Finding(DAMAGED, None, None, no_datum(0, bad.reason, bad.numbers, value))
+            datum = DATUM.read(value)
+        except BadRecordError as bad:
+            return Finding(DAMAGED, None, None, bad.at(0))
         kind = kind_of(datum)
         decode = decode and datum.encoded
         shape: Shape | None = None
         num_odd = 0
         try:
             if not datum.encoded:
-                pixels = raw_pixels(datum, np.dtype(np.float32))
+                pixels = datum.pixels(np.dtype(np.float32))
                 channels, height, width = pixels.shape
                 shape = channels, height, width
                 if read_floats and kind == FLOAT:
                     num_odd = pixels.size - int(np.isfinite(pixels).sum())
             elif decode:
-                height, width, channels = self._decoder.decode(image_bytes(datum)).shape
+                height, width, channels = self._decoder.decode(datum.image_bytes()).shape
                 shape = channels, height, width
-            elif image_bytes(datum) and kind == "jpeg":
-                height, width, channels = self._decoder.shape(image_bytes(datum))
+            elif datum.image_bytes() and kind == "jpeg":
+                height, width, channels = self._decoder.shape(datum.image_bytes())
                 shape = channels, height, width
         except BadRecordError as bad:
             return Finding(kind, None, datum.label, bad.at(0), decode)
@@ -116,15 +114,11 @@ class Examiner:
         Raises:
             BadRecordError: The record has none.
         """
-        try:
-            datum = parse_datum(value)
-        except DatumError as bad:
-            fault = no_datum(0, bad.reason, bad.numbers, value)
-            raise BadRecordError(fault.reason, fault.numbers, detail=fault.detail) from None
+        datum = DATUM.read(value)
         if datum.encoded:
-            return self._decoder.decode_small(image_bytes(datum), side).transpose(2, 0, 1)
+            return self._decoder.decode_small(datum.image_bytes(), side).transpose(2, 0, 1)
         try:
-            return raw_pixels(datum, np.dtype(np.float32))
+            return datum.pixels(np.dtype(np.float32))
         except BadRecordError as bad:
             if bad.reason != Reason.LOOKS_HWC or datum.data is None:
                 raise
@@ -143,5 +137,5 @@ def is_turned(datum: DatumView) -> bool:
 def kind_of(datum: DatumView) -> str:
     """Return the kind of a record, by its first bytes where it is an image file."""
     if not datum.encoded:
-        return RAW if datum.data or not datum.floats.size else FLOAT
+        return datum.kind
     return format_of(bytes((datum.data or b"")[:16])) or UNKNOWN_IMAGE

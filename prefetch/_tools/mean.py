@@ -22,9 +22,8 @@ from prefetch._files.output import write_whole
 from prefetch._kernels.sums import sum_kernels
 from prefetch._process.limits import num_cores
 from prefetch._record.decode import ImageDecoder
-from prefetch._record.faults import BadRecordError, Reason
-from prefetch._record.pixels import image_bytes, raw_pixels
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.faults import BadRecordError
+from prefetch._record.layouts.datum import DATUM
 from prefetch._tools.step_thread import aside, finish
 
 if TYPE_CHECKING:
@@ -277,13 +276,13 @@ def _images(
             begun.append(pixels)
             continue
         try:
-            datum = parse_datum(value)
+            datum = DATUM.read(value)
             begun.append(
-                pool.submit(decoding.planes, image_bytes(datum))
+                pool.submit(decoding.planes, datum.image_bytes())
                 if datum.encoded
-                else np.ascontiguousarray(raw_pixels(datum, _FLOAT))
+                else np.ascontiguousarray(datum.pixels(_FLOAT))
             )
-        except (DatumError, BadRecordError) as bad:
+        except BadRecordError as bad:
             fault = _record_error(source, first + len(begun), bad)
             break
     # The records may be released only when no thread reads them any more.
@@ -328,12 +327,8 @@ def _shown(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _record_error(
-    source: RecordSource, position: int, what: str | DatumError | BadRecordError
-) -> RecordError:
+def _record_error(source: RecordSource, position: int, what: str | BadRecordError) -> RecordError:
     """Return the error of the record at a position of the source."""
-    if isinstance(what, DatumError):
-        what = BadRecordError(Reason(what.reason), what.numbers)
     stage, reason = "validate", what
     if isinstance(what, BadRecordError):
         fault = what.at(0)

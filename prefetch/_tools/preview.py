@@ -20,11 +20,9 @@ from prefetch._errors.printable import counted, printable_key, printable_name
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, tile_of
-from prefetch._source.lmdb.database import Database
-from prefetch._source.lmdb.sample import RecordSampler
-from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._source.backends import open_database
 from prefetch._tools.examine import Examiner
 
 if TYPE_CHECKING:
@@ -56,22 +54,22 @@ def record_sheet(
     Raises:
         SourceError: The database cannot be read.
     """
-    with closing(Database(Snapshot(path))) as database:
+    with closing(open_database(path)) as database:
         total, heading = database.num_records, database.path
         # About twice as many as needed, since their number varies. They come in key order, some
-        # leaves at a time, so that those left out are drawn from all of them. A second sampler
-        # draws the same again: an image is decoded only where it is shown.
-        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+        # leaves at a time, so that those left out are drawn from all of them. A second sample
+        # is the same again: an image is decoded only where it is shown.
+        with closing(database.sample(2 * num_records)) as records:
             drawn = [order for order, _, _ in records]
         places = np.random.default_rng(0).permutation(len(drawn))[:num_records].tolist()
         chosen = {drawn[place] for place in places}
-        with closing(iter(RecordSampler(database, 2 * num_records))) as records:
+        with closing(database.sample(2 * num_records)) as records:
             shown = [
                 (order, _record_tile(key, value))
                 for order, key, value in records
                 if order in chosen
             ]
-        database.snapshot.check()
+        database.check()
     tiles = [tile for _, tile in sorted(shown, key=lambda one: one[0])]
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
     note = (
@@ -94,12 +92,10 @@ def _record_tile(key: bytes, value: memoryview) -> Tile:
     examiner = Examiner()
     label, alarm = "no Datum", ""
     try:
-        label = f"label {parse_datum(value).label}"
+        label = f"label {DATUM.read(value).label}"
         fault = examiner.examine(value, decode=False).fault
         alarm = "" if fault is None else _in_words(fault.reason)
         return tile_of(examiner.pixels(value, SIDE), label, printable_key(key), alarm)
-    except DatumError as bad:
-        alarm = _in_words(Reason(bad.reason))
     except BadRecordError as bad:
         alarm = _in_words(bad.reason)
     return Tile(None, label, printable_key(key), alarm)

@@ -10,7 +10,6 @@ float records it looks for values that are no finite numbers.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,10 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from prefetch._process.limits import num_cores
-from prefetch._source.lmdb.database import Database
-from prefetch._source.lmdb.pages import TreePages
-from prefetch._source.lmdb.sample import RecordSampler
-from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._source.backends import open_database
 from prefetch._source.records import Records, Walker
 from prefetch._source.sequence import RecordSequence
 from prefetch._tools.examine import Examiner
@@ -33,10 +29,12 @@ from prefetch._tools.step_thread import aside, finish
 from prefetch._tools.tally import RecordCounts
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
+    from prefetch._source.backend import Database
     from prefetch._tools.examine import Shape
 
 MOST_SAMPLED: Final = 10_000
@@ -145,12 +143,12 @@ def survey_database(
         ...     print(survey.kinds, survey.shapes, survey.is_complete)
         {'raw': 5} {(3, 8, 8): 5} True
     """
-    with closing(Database(Snapshot(path))) as database:
+    with closing(open_database(path)) as database:
         tally, sample = _sample(database, clock)
         if full:
             tally = _examine_all(database, progress)
         storage = _storage(database, tally)
-        database.snapshot.check()
+        database.check()
         return Survey(
             path=database.path,
             num_records=database.num_records,
@@ -185,10 +183,10 @@ class _Sample:
 def _sample(database: Database, clock: Callable[[], float]) -> tuple[RecordCounts, _Sample]:
     """Look at a random sample, until the time is up."""
     tally, examiner = RecordCounts(), Examiner()
-    seen: list[tuple[tuple[int, int], bytes, int | None]] = []
+    seen: list[tuple[tuple[int, ...], bytes, int | None]] = []
     began = clock()
     decode = True
-    with closing(iter(RecordSampler(database, MOST_SAMPLED))) as records:
+    with closing(database.sample(MOST_SAMPLED)) as records:
         for order, key, value in records:
             if len(seen) % _RECORDS_A_LOOK == 0 or decode:
                 spent_s = clock() - began
@@ -205,14 +203,7 @@ def _sample(database: Database, clock: Callable[[], float]) -> tuple[RecordCount
 
 def _some_keys(database: Database, sampled: Sequence[bytes]) -> tuple[bytes, ...]:
     """Return the first key, some of a sample, and the last."""
-    snapshot = database.snapshot
-    pages = TreePages(snapshot.file, snapshot.meta)
-    with database.using():
-        leaf, last_leaf = pages.first_leaf(), pages.last_leaf()
-        assert leaf is not None
-        assert last_leaf is not None
-        first = pages.key(leaf, 0)
-        last = pages.key(last_leaf, pages.record_count(last_leaf) - 1)
+    first, last = database.end_keys()
     between = [key for key in sampled if first < key < last]
     num = min(_KEYS_SHOWN - 2, len(between))
     chosen = [between[(2 * place + 1) * len(between) // (2 * num)] for place in range(num)]
@@ -268,13 +259,8 @@ def _examine_part(records: Records) -> RecordCounts:
 
 
 def _storage(database: Database, tally: RecordCounts) -> Storage:
-    status = os.fstat(database.snapshot.file.fileno())
-    meta = database.snapshot.meta
-    num_pages = 2 + meta.branch_pages + meta.leaf_pages + meta.overflow_pages
     content = tally.key_bytes + tally.value_bytes
     return Storage(
-        file_bytes=status.st_size,
-        disk_bytes=512 * status.st_blocks,
-        used_bytes=num_pages * meta.page_bytes,
+        **database.stored_bytes()._asdict(),
         content_bytes=round(content * database.num_records / tally.num_examined),
     )

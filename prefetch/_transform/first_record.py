@@ -9,20 +9,18 @@ one found here, so that an odd record costs only itself wherever it stands.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import ConfigError, ConfigFault, RecordError
-from prefetch._record.faults import Fault
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.faults import BadRecordError, Fault
 from prefetch._transform.host import RecordTransformer
 from prefetch._transform.operation import REFUSALS
 
 if TYPE_CHECKING:
+    from prefetch._record.layout import RecordKind, RecordLayout
     from prefetch._source.source import Records, RecordSource
     from prefetch._transform.options import Transform
     from prefetch._transform.record_filler import StoredImage
-
-RecordKind: TypeAlias = Literal["raw", "float", "encoded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def find_first_record(
     for record in range(most):
         with walker.take(record, 1) as records:
             key = bytes(records.keys[0])
-            kind = _kind(records.values[0])
+            kind = _kind(transform.decoding.record_layout, records.values[0])
             found = _look(records, transformer, kind, skip=skip)
         source.check()  # bytes of a changed database prove nothing
         if not isinstance(found, Fault):
@@ -93,14 +91,11 @@ def _look(
     return found
 
 
-def _kind(value: memoryview) -> RecordKind:
+def _kind(layout: RecordLayout, value: memoryview) -> RecordKind:
     try:
-        datum = parse_datum(value)
-    except DatumError:
+        return layout.read(value).kind
+    except BadRecordError:
         return "raw"
-    if datum.encoded:
-        return "encoded"
-    return "raw" if datum.data or not len(datum.floats) else "float"
 
 
 def _error(source: RecordSource, record: int, key: bytes, fault: Fault) -> RecordError:

@@ -21,6 +21,7 @@ channels; a mean image is, like the records that it was made from, in the *store
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +29,7 @@ import numpy as np
 from prefetch._kernels import reference, selection
 from prefetch._kernels.contract import ENCODED, Kernels
 from prefetch._record.decode import ImageDecoder
-from prefetch._record.faults import BadRecordError, Fault, Reason, no_datum
-from prefetch._record.pixels import image_bytes, raw_pixels
-from prefetch._record.wire import DatumError, parse_datum
+from prefetch._record.faults import BadRecordError, Fault, Reason
 from prefetch._source.mapped_records import MappedRecords, fill_together, views
 from prefetch._transform.record_filler import StoredImage, never_cancelled
 
@@ -70,6 +69,11 @@ class RecordTransformer:
         self._dtype = transform.dtype
         self._row_dtype = transform.row_dtype
         self._decoding = decoding = transform.decoding
+        self._layout = layout = decoding.record_layout
+        # A kernel that does not know the layout would take its values for damaged Datums.
+        self._fill_values = (
+            kernels.fill if layout.is_native else partial(reference.fill, read=layout.read)
+        )
         self._decoder = ImageDecoder(
             force_color=decoding.force_color,
             force_gray=decoding.force_gray,
@@ -103,8 +107,6 @@ class RecordTransformer:
         try:
             image = self._stored(records)
             reference.check_fit(image[:3], self._recipe)
-        except DatumError as bad:
-            return no_datum(0, bad.reason, bad.numbers, views(records)[0])
         except BadRecordError as bad:
             return bad.at(0)
         return image
@@ -113,24 +115,23 @@ class RecordTransformer:
         """Return what the first record holds.
 
         Raises:
-            DatumError: It does not parse.
-            BadRecordError: There is something else wrong with it.
+            BadRecordError: There is something wrong with it.
         """
         if isinstance(records, MappedRecords):
             shape = records.first_raw_shape(is_uint8=self._dtype == np.uint8)
             if shape is not None:
                 return StoredImage(*shape, encoded=False)
-        datum = parse_datum(views(records)[0])
-        if datum.encoded:
-            height, width, channels = self._decoder.shape(image_bytes(datum))
+        content = self._layout.read(views(records)[0])
+        if content.kind == "encoded":
+            height, width, channels = self._decoder.shape(content.image_bytes())
             return StoredImage(channels, height, width, encoded=True)
-        channels, height, width = raw_pixels(datum, self._dtype).shape
+        channels, height, width = content.pixels(self._dtype).shape
         return StoredImage(channels, height, width, encoded=False)
 
     def damage(self, records: Sequence[memoryview]) -> Fault | None:
         """Return what is wrong with the image that the first of some records holds, decoded."""
         try:
-            self._decoder.decode(image_bytes(parse_datum(records[0])))
+            self._decoder.decode(self._layout.read(records[0]).image_bytes())
         except BadRecordError as bad:
             return bad.at(0)
         return None
@@ -147,7 +148,8 @@ class RecordTransformer:
         Nothing refers to the records after it returns.
 
         Args:
-            records: The records: each the bytes of a Datum, or where they are in a mapped database.
+            records: The records: the bytes of each, or, of a layout that the C kernel knows, where
+                they are in a mapped database.
             words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
                 Those that the transformation does not draw are ignored.
             data: (n, *sample_shape) of the transform's dtype, C-contiguous; the rows to fill.
@@ -169,18 +171,18 @@ class RecordTransformer:
         else:
             # Those of a file that is not mapped are read at each access.
             records = list(records)
-            outcomes = self._kernels.fill(records, words, data, labels, self._recipe)
+            outcomes = self._fill_values(records, words, data, labels, self._recipe)
         values = views(records) if outcomes else ()
         for position, code, numbers in outcomes:
             fault: Fault | None
             if code == ENCODED:
                 # Between images: one takes long enough that a feed that closes should not wait.
                 self._check_cancelled()
-                # Parsed a second time for its bytes: decoding takes a hundred times as long.
-                encoded = image_bytes(parse_datum(values[position]))
+                # Read a second time for its bytes: decoding takes a hundred times as long.
+                encoded = self._layout.read(values[position]).image_bytes()
                 fault = self._fill_encoded(encoded, words[position], data, position)
             elif code < Reason.NO_PIXELS:
-                fault = no_datum(position, code, numbers, values[position])
+                fault = self._layout.unreadable(code, numbers, values[position]).at(position)
             else:
                 fault = Fault(position, Reason(code), numbers)
             if fault is not None:

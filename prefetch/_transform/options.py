@@ -11,11 +11,13 @@ import numpy as np
 from prefetch._kernels.contract import Recipe
 from prefetch._plan.words import Word
 from prefetch._record.decode import MAX_PIXELS_PER_BYTE
+from prefetch._record.layouts.datum import DATUM
 from prefetch._transform.operation import Stage, options_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prefetch._record.layout import RecordLayout
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -36,9 +38,10 @@ class WarnOnce:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decoding:
-    """How encoded images become pixels; shared between threads.
+    """How records become pixels; shared between threads.
 
     Attributes:
+        record_layout: What the bytes of a record mean.
         force_color: Decode encoded images to three channels; raw records stay as they are.
         force_gray: Decode encoded images to one channel; raw records stay as they are.
         max_pixels_per_byte: See `ImageDecoder`.
@@ -46,6 +49,7 @@ class Decoding:
         image_warning: That libjpeg had something harmless to say of an image.
     """
 
+    record_layout: RecordLayout = DATUM
     force_color: bool = False
     force_gray: bool = False
     max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE

@@ -13,7 +13,7 @@ from prefetch._transform.device import DeviceTransform
 
 if TYPE_CHECKING:
     from memory import Device
-    from prefetch._transform.first_record import RecordKind
+    from prefetch._record.layout import RecordKind
     from prefetch._transform.options import Transform
 
 logger = logging.getLogger("prefetch")

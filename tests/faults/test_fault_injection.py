@@ -25,7 +25,7 @@ from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._record.decode import ImageDecoder
 from prefetch._ring.slot import Slot
-from prefetch._source.lmdb.mapped import Mapping
+from prefetch._source.lmdb.mapped import MappedPages
 from prefetch._source.records import RecordReader, Walker
 from prefetch._transform.host import RecordTransformer
 from prefetch.caffe import Datum
@@ -226,10 +226,10 @@ class _Nth:
 EFFECTS: dict[str, tuple[type, str, str, dict[str, Any]]] = {
     "walk": (Walker, "take", "plan", {}),
     "look-up": (RecordReader, "locate_lazily", "read or fill", {"shuffle": True}),
-    "find": (Mapping, "fill", "fill", {"shuffle": True}),
+    "find": (MappedPages, "fill", "fill", {"shuffle": True}),
     "parse or decode": (RecordTransformer, "fill", "fill", {}),
     "shape": (RecordTransformer, "sample_shape", "read", {}),
-    "walk of a second database": (Walker, "_places", "plan", {}),
+    "walk of a second database": (Walker, "_take", "plan", {}),
     "memory": (Slot, "shape", "allocate", {}),
 }
 

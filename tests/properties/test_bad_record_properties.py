@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import prefetch
 from prefetch._plan.draws import CounterDraws
 from prefetch._record.wire import encode_datum
-from prefetch._source.lmdb.mapped import Mapping
+from prefetch._source.lmdb.mapped import MappedPages
 from prefetch.testing import write_database
 
 if TYPE_CHECKING:
@@ -382,5 +382,5 @@ def test_bad_and_odd_records_are_what_the_model_makes_of_them(case: Case) -> Non
         if case.walks:
             patch.setattr("prefetch._source.source._MOST_INDEXING_S", -1)
         if not case.maps:
-            patch.setattr(Mapping, "__init__", _refuse_mapping)
+            patch.setattr(MappedPages, "__init__", _refuse_mapping)
         _check(case, Path(folder))

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from databases import lmdb_of
 
 import prefetch
 from prefetch._errors.classes import DatabaseTruncatedError
-from prefetch._record.wire import DatumView, parse_datum
+from prefetch._record.wire import parse_datum
 from prefetch._source.source import Records, RecordSource
 from prefetch.caffe import BlobProto, BlobShape, Datum
 from prefetch.testing import encode_image, write_database
@@ -23,6 +24,8 @@ from prefetch.testing import encode_image, write_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from prefetch._record.datum import DatumView
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,7 @@ def test_a_real_database_that_was_cut_is_truncated(
     original = real_data / "lmdb" / facts.name / "data.mdb"
     cut = tmp_path / "data.mdb"
     with RecordSource.open(original) as source:
-        needed = source._databases[0].snapshot.meta.size_bytes
+        needed = lmdb_of(source).snapshot.meta.size_bytes
     with original.open("rb") as whole, cut.open("wb") as part:
         part.write(whole.read(needed - os.sysconf("SC_PAGE_SIZE")))
     with pytest.raises(DatabaseTruncatedError):

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import lmdb
 import pytest
 
+from prefetch._source.lmdb.database import LmdbDatabase
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from prefetch._source.source import RecordSource
 
 
 def records_fixture(
@@ -74,6 +77,13 @@ def write_short(folder: Path, *, num_kept: int) -> Path:
         counted = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     assert (folder / "data.mdb").stat().st_size < counted
     return folder
+
+
+def lmdb_of(source: RecordSource) -> LmdbDatabase:
+    """Return the first database of a source, which is one of LMDB's."""
+    database = source._databases[0]
+    assert isinstance(database, LmdbDatabase)
+    return database
 
 
 def names_in(folder: Path) -> list[str]:

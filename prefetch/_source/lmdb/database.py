@@ -1,40 +1,42 @@
-"""One database of a source: its snapshot, and its packed index from the first need on."""
+"""One database of LMDB's: its snapshot, and its packed index once it is needed."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from prefetch._errors.classes import CorruptDatabaseError, FeedClosedError, SourceError
 from prefetch._errors.context import error_context
 from prefetch._errors.printable import printable_path
 from prefetch._kernels import selection
+from prefetch._source.backend import StoredBytes
 from prefetch._source.lmdb.index import RecordIndex
-from prefetch._source.lmdb.mapped import Mapping
+from prefetch._source.lmdb.mapped import MappedPages
+from prefetch._source.lmdb.pages import TreePages
 from prefetch._source.lmdb.pread import PreadPages
+from prefetch._source.lmdb.sample import RecordSampler
 from prefetch._source.lmdb.scan import LeafScan
+from prefetch._source.lmdb.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Generator
+    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
 
-    from prefetch._source.lmdb.snapshot import Snapshot
-    from prefetch._source.lmdb.spans import FileSpans, Spans
-
-    IndexProgress = Callable[[str, int, int], None]
+    from prefetch._source.backend import Found, IndexProgress, SampledRecord, Source
 
 logger = logging.getLogger(__name__)
 
 _INDEX_S_A_LEAF: Final = 0.1 / 65536  # as measured with the file in the page cache
 
 
-class Database:
-    """A snapshot and its index. Thread-safe.
+class LmdbDatabase:
+    """A snapshot and its index: the backend `prefetch._source.backend.Database`. Thread-safe.
 
     Args:
         snapshot: What is read; closed with this object.
@@ -45,17 +47,31 @@ class Database:
         snapshot: What is read.
         path: Absolute path of the database, as the caller named it.
         num_records: Its records.
+        check: `Snapshot.check`.
     """
 
     def __init__(self, snapshot: Snapshot, index_progress: IndexProgress | None = None) -> None:
         self.snapshot = snapshot
         self.path = snapshot.path
         self.num_records = snapshot.meta.entries
+        self.check = snapshot.check  # no method around it: each part of every batch asks
         self._progress = index_progress
         self._index: RecordIndex | None = None
-        self._found_by: Mapping | PreadPages | None = None
+        self._found_by: MappedPages | PreadPages | None = None
         self._index_lock = threading.Lock()
         self._closing = False
+
+    @classmethod
+    def open(
+        cls, source: Source, *, lock: bool = False, index_progress: IndexProgress | None = None
+    ) -> LmdbDatabase:
+        """Open a database; see `prefetch._source.backends.Opener`. It takes every source."""
+        return cls(Snapshot(source, lock=lock), index_progress)
+
+    @property
+    def expected_index_s(self) -> float:
+        """Seconds that `index` takes where the file is in the page cache, roughly."""
+        return self.snapshot.meta.leaf_pages * _INDEX_S_A_LEAF
 
     def index(self) -> RecordIndex:
         """Return the index; the first call builds it while others wait.
@@ -92,62 +108,54 @@ class Database:
                 )
             return self._index
 
-    @property
-    def expected_index_s(self) -> float:
-        """Seconds that `index` takes where the file is in the page cache, roughly."""
-        return self.snapshot.meta.leaf_pages * _INDEX_S_A_LEAF
-
-    @property
-    def is_indexed(self) -> bool:
-        """Whether the index is built."""
-        return self._index is not None
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether records are found in a mapping of the file; the first call maps it."""
-        return self.mapping() is not None
-
-    def mapping(self) -> Mapping | None:
+    def mapping(self) -> MappedPages | None:
         """Return the mapping of the file, made at the first call; None where there can be none.
 
         Raises:
             FeedClosedError: The database is closed.
         """
         finder = self._finder()
-        return finder if isinstance(finder, Mapping) else None
+        return finder if isinstance(finder, MappedPages) else None
 
-    def find(
-        self, pages: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]
-    ) -> tuple[Spans | FileSpans, Spans | FileSpans]:
-        """Return the keys and the values of records by leaf page and place there.
+    def find(self, places: npt.NDArray[np.int64]) -> Found:
+        """Return records by their places in key order; the first call builds the index.
 
-        Blocks while pages are read. Where the file is mapped a small record costs about 0.1 us.
+        Blocks while pages are read. A small record costs about 0.1 us where the file is mapped,
+        5 us where it is not.
+
+        Raises:
+            IndexError: There is no such record.
+            SourceError: The database is damaged, or was changed or truncated.
+            FeedClosedError: The database is closed.
+        """
+        with self.snapshot.using():
+            return self._finder().find(*self.index().places(places))
+
+    def scan(self) -> _Scan | None:
+        """Return a walk over the records, which needs no index; None once there is one."""
+        return None if self._index is not None else _Scan(self)
+
+    def find_in_pages(self, pages: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> Found:
+        """Return records as `find` does, by their leaf pages and their places there.
 
         Args:
             pages: (n,) int64: the leaf page of each.
             slots: (n,) int64: its place there.
-
-        Raises:
-            CorruptDatabaseError: The pages contradict each other.
-            DatabaseTruncatedError: The file is shorter than its pages.
         """
-        return self._finder().find(pages, slots)
+        with self.snapshot.using():
+            return self._finder().find(pages, slots)
 
-    def walk(self) -> LeafScan:
-        """Return a walk over the records from the first on, which needs no index."""
-        return LeafScan(self.snapshot.file, self.snapshot.meta)
-
-    def _finder(self) -> Mapping | PreadPages:
+    def _finder(self) -> MappedPages | PreadPages:
         """Return what finds records: the file mapped, or read piece by piece if it cannot be."""
         if self._found_by is not None:
             return self._found_by
         if self._closing:
             raise FeedClosedError(f"{self.path}: the record source is closed")
         file, meta, kernels = self.snapshot.file, self.snapshot.meta, selection.native
-        finder: Mapping | PreadPages = PreadPages(file, meta)
+        finder: MappedPages | PreadPages = PreadPages(file, meta)
         if kernels is not None:
             try:
-                finder = Mapping(file, meta, kernels)
+                finder = MappedPages(file, meta, kernels, self.index)
             except OSError as error:  # no address space is left, most likely
                 if isinstance(error, SourceError):
                     raise
@@ -156,34 +164,46 @@ class Database:
                     printable_path(self.path),
                     str(error),
                 )
+        # Several threads may come here at once: each makes one, and any of them serves all.
         self._found_by = finder
         return finder
 
-    def known_key(self, record: int) -> bytes | None:
+    def known_key(self, place: int) -> bytes | None:
         """Return a record's key where the index is built and can be read, else None."""
         index = self._index
         if index is None:
             return None
         try:
-            return index.key(record)
+            return index.key(place)
         except SourceError:
             return None
 
-    @contextmanager
-    def using(self) -> Iterator[None]:
-        """Keep the database open during a block, and tell damage from what a writer did.
+    def is_at(self, folder: Path) -> bool:
+        """Return whether this is the database in a folder, by whatever path."""
+        try:
+            status = (folder / "data.mdb").stat()
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self.snapshot.file.identity
 
-        Raises:
-            FeedClosedError: The database is closed.
-            DatabaseChangedError: The block met damage, and a writer is why.
-            SourceError: The block met damage.
-        """
+    def sample(self, num_records: int, *, seed: int = 0) -> Generator[SampledRecord, None, None]:
+        """Draw about so many records; see `RecordSampler`."""
+        return iter(RecordSampler(self.snapshot, self.find_in_pages, num_records, seed=seed))
+
+    def end_keys(self) -> tuple[bytes, bytes]:
+        """Return the first key and the last."""
+        pages = TreePages(self.snapshot.file, self.snapshot.meta)
         with self.snapshot.using():
-            try:
-                yield
-            except CorruptDatabaseError:
-                self.snapshot.check()  # pages that were written over look like damage
-                raise
+            first, last = pages.first_leaf(), pages.last_leaf()
+            assert first is not None, "a snapshot holds at least one record"
+            assert last is not None
+            return pages.key(first, 0), pages.key(last, pages.record_count(last) - 1)
+
+    def stored_bytes(self) -> StoredBytes:
+        """Return what the data file takes."""
+        status, meta = os.fstat(self.snapshot.file.fileno()), self.snapshot.meta
+        num_pages = 2 + meta.branch_pages + meta.leaf_pages + meta.overflow_pages
+        return StoredBytes(status.st_size, 512 * status.st_blocks, num_pages * meta.page_bytes)
 
     def close(self) -> None:
         """Close the snapshot after the calls that use it; ends the building of an index."""
@@ -196,3 +216,15 @@ class Database:
             raise FeedClosedError(f"{self.path}: closed while its index was built")
         if self._progress is not None:
             self._progress(self.path, num_read, num_pages)
+
+
+class _Scan:
+    """A walk over the leaf pages, and the records found in them."""
+
+    def __init__(self, database: LmdbDatabase) -> None:
+        self._database = database
+        self._leaves = LeafScan(database.snapshot.file, database.snapshot.meta)
+
+    def take(self, num: int) -> Found:
+        with self._database.snapshot.using():
+            return self._database.find_in_pages(*self._leaves.take(num))

@@ -1,13 +1,12 @@
 """A database's file in memory, and records found in it without a Python object for each.
 
-LMDB finds a value by a search from the root, and hands it over as an object: 1 us and more, where
-copying a small record takes a tenth of that. With the packed index the leaf page and the place in
-it are known, and the C kernel finds key and value there itself, a whole part of a batch at a time
-and without the GIL. What it reads it checks; where pages contradict each other it says so.
+LMDB finds a value by a search from the root, and returns an object: 1 us and more, where copying a
+small record takes a tenth of that. With the packed index the leaf page and the place in it are
+known, and the C kernel finds key and value there, a whole part of a batch at a time and without the
+GIL. It checks what it reads.
 
 This takes a mapping of the file beside LMDB's own. Where there is no address space for that, or no
-C kernel, records are read piece by piece (see `prefetch._source.lmdb.pread`), and refused for
-the same reasons.
+C kernel, `prefetch._source.lmdb.pread` reads the records, and refuses them for the same reasons.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import numpy as np
 
 from prefetch._errors.classes import CorruptDatabaseError, SourceError
 from prefetch._source.lmdb.pages import TreePages
-from prefetch._source.lmdb.spans import Spans
+from prefetch._source.spans import Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from prefetch._source.lmdb.meta import Meta
 
 
-class Mapping:
+class MappedPages:
     """The pages of one committed state, mapped. Thread-safe.
 
     The file stays mapped as long as this object or any record found in it is there. As with every
@@ -42,14 +41,23 @@ class Mapping:
         file: The database.
         meta: The state.
         kernels: Finds the records.
+        index: Returns the index of the same state; asked only by what takes places in key order.
 
     Raises:
         DatabaseTruncatedError: The file is shorter than its pages.
         OSError: It cannot be mapped.
     """
 
-    def __init__(self, file: DatabaseFile, meta: Meta, kernels: NativeKernels) -> None:
+    def __init__(
+        self,
+        file: DatabaseFile,
+        meta: Meta,
+        kernels: NativeKernels,
+        index: Callable[[], RecordIndex],
+    ) -> None:
+        # Of a file that is too short, the missing pages would be mapped as well: SIGBUS.
         file.check_size(meta)
+        self._index = index
         self._path = file.path
         self._page_bytes = meta.page_bytes
         self._pages = TreePages(file, meta)
@@ -83,7 +91,7 @@ class Mapping:
         return self.spans(spans)
 
     def fill(
-        self, index: RecordIndex, parts: Sequence[IndexedPart], recipe: Recipe
+        self, parts: Sequence[IndexedPart], recipe: Recipe
     ) -> list[tuple[list[Outcome], bytes] | IndexError | CorruptDatabaseError]:
         """Find records and fill parts from them, each as `prefetch._kernels.reference.fill` does.
 
@@ -91,7 +99,6 @@ class Mapping:
         the GIL back once, and what it then does in Python finds its code in the caches.
 
         Args:
-            index: That of the same state.
             parts: What is to be filled; spans, int64 (4, n), becomes where everything is: begin and
                 size of each key, begin and size of each value.
             recipe: What to do.
@@ -100,6 +107,7 @@ class Mapping:
             For each part the outcomes, and the keys, one directly after the other; or its error:
             there is no such record, or the pages contradict each other.
         """
+        index = self._index()
         results = self._kernels.fill_records(
             self._memory, self._page_bytes, index.leaves, index.firsts, recipe, parts
         )
@@ -117,18 +125,16 @@ class Mapping:
             return error
         return self._damaged(pages[0], slots[0])
 
-    def raw_shape(
-        self, index: RecordIndex, record: int, *, is_uint8: bool
-    ) -> tuple[int, int, int] | None:
+    def raw_shape(self, place: int, *, is_uint8: bool) -> tuple[int, int, int] | None:
         """Return (channels, height, width) of a record if it is raw and sound, else None.
 
         Args:
-            index: That of the same state.
-            record: Its place in key order.
+            place: The record's, in key order.
             is_uint8: Whether it is for a batch of uint8.
         """
+        index = self._index()
         return self._kernels.raw_shape(
-            self._memory, self._page_bytes, index.leaves, index.firsts, record, is_uint8
+            self._memory, self._page_bytes, index.leaves, index.firsts, place, is_uint8
         )
 
     def spans(self, spans: npt.NDArray[np.int64]) -> tuple[Spans, Spans]:

@@ -7,53 +7,50 @@ a level are read, so that a sample of a billion records takes as long as one of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from prefetch._errors.classes import CorruptDatabaseError
+from prefetch._source.backend import SampledRecord
 from prefetch._source.lmdb.pages import TreePages
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from numpy.typing import NDArray
 
-    from prefetch._source.lmdb.database import Database
+    from prefetch._source.backend import Found
+    from prefetch._source.lmdb.snapshot import Snapshot
 
 _MOST_BRANCHES: Final = 300
 _LEAVES_A_CHUNK: Final = 128
 _RECORDS_A_FIND: Final = 16  # each may take a page from the disk, and whoever asks may stop
 
 
-class SampledRecord(NamedTuple):
-    """One record of a sample.
-
-    Attributes:
-        order: Records compare by it as they lie in the database.
-        key: Its key.
-        value: View of its value, (n,) uint8, valid until the next record is asked for.
-    """
-
-    order: tuple[int, int]
-    key: bytes
-    value: memoryview
-
-
 class RecordSampler:
     """Draws records of a database, each with the same chance; not thread-safe.
 
     Args:
-        database: The database; stays the caller's.
+        snapshot: The database; stays the caller's.
+        find: Finds records by leaf pages and places there, (n,) int64 both.
         num_records: About how many: their number varies by its square root. A database that has no
             more than these is drawn whole.
         seed: The same seed draws the same records.
     """
 
-    def __init__(self, database: Database, num_records: int, *, seed: int = 0) -> None:
-        self._database = database
-        self._meta = database.snapshot.meta
-        self._pages = TreePages(database.snapshot.file, self._meta)
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        find: Callable[[NDArray[np.int64], NDArray[np.int64]], Found],
+        num_records: int,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._snapshot = snapshot
+        self._find = find
+        self._meta = snapshot.meta
+        self._pages = TreePages(snapshot.file, self._meta)
         self._rng = np.random.default_rng(seed)
         self._leaves = self._find_leaves()
         num_drawn = min(self._leaves.size, num_records)
@@ -71,12 +68,11 @@ class RecordSampler:
         """
         for start in range(0, self._drawn.size, _LEAVES_A_CHUNK):
             chunk = np.sort(self._drawn[start : start + _LEAVES_A_CHUNK])
-            with self._database.using():
+            with self._snapshot.using():
                 drawn = self._draw(chunk)
             for first in range(0, len(drawn[0]), _RECORDS_A_FIND):
                 places, pages, slots = (each[first : first + _RECORDS_A_FIND] for each in drawn)
-                with self._database.using():
-                    keys, values = self._database.find(pages, slots)
+                keys, values = self._find(pages, slots)
                 for row, order in enumerate(zip(places.tolist(), slots.tolist(), strict=True)):
                     with values[row] as value:
                         yield SampledRecord(order, bytes(keys[row]), value)
@@ -120,6 +116,6 @@ class RecordSampler:
             level = np.concatenate([self._pages.children(number) for number in level.tolist()])
             if level.size > self._meta.last_page:
                 raise CorruptDatabaseError(
-                    self._database.path, "is damaged: its tree reaches a page twice"
+                    self._snapshot.path, "is damaged: its tree reaches a page twice"
                 )
         return level

@@ -115,6 +115,8 @@ class Snapshot:
 
         Raises:
             FeedClosedError: The snapshot is closed.
+            DatabaseChangedError: The block found damage, and a writer is why.
+            SourceError: The block found damage.
         """
         # A lock for each thread, and none for all: a finalizer that closes waits for nobody who is
         # not reading. Reentrant, since Ctrl-C between here and the block leaves the lock taken for
@@ -122,7 +124,11 @@ class Snapshot:
         with self._uses.setdefault(threading.get_ident(), threading.RLock()):
             if self._closed:
                 raise FeedClosedError(f"{self.path}: the record source is closed")
-            yield
+            try:
+                yield
+            except CorruptDatabaseError:
+                self.check()  # pages that were written over look like damage
+                raise
 
     def check(self) -> None:
         """Raise unless all that was read of the snapshot so far is intact; costs about 2 us.

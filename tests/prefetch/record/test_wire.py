@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from prefetch._record.wire import DatumError, DatumReason, DatumView, encode_datum, parse_datum
+from prefetch._record.wire import DatumError, DatumReason, encode_datum, parse_datum
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from prefetch._record.datum import DatumView
 
 MINUS_ONE = b"\xff" * 9 + b"\x01"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 import numpy as np
 import pytest
+from databases import lmdb_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -378,7 +379,7 @@ def test_pages_that_cannot_be_mapped_are_an_error_of_the_source_with_a_cure(
     with RecordSource.open(source) as opened, pytest.MonkeyPatch.context() as patch:
         patch.setattr("mmap.mmap", refuse)
         with pytest.raises(SourceError, match=r"cannot be mapped.*ulimit -v.*ulimit -n") as caught:
-            opened._databases[0].index()
+            lmdb_of(opened).index()
         assert caught.value.path == str(source)
 
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from databases import lmdb_of
 
 import prefetch
 from prefetch._kernels import _c
 from prefetch._source.lmdb.file import DatabaseFile
-from prefetch._source.lmdb.mapped import Mapping
-from prefetch._source.lmdb.pread import PreadPages
-from prefetch._source.lmdb.spans import FileSpans, Spans
+from prefetch._source.lmdb.mapped import MappedPages
+from prefetch._source.lmdb.pread import FileSpans, PreadPages
 from prefetch._source.packed_keys import PackedKeys
 from prefetch._source.source import Records, RecordSource
+from prefetch._source.spans import Spans
 from prefetch._transform.options import Transform
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
@@ -50,7 +51,7 @@ def _refuse_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(Mapping, "__init__", refuse)
+    monkeypatch.setattr(MappedPages, "__init__", refuse)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_damaged_pages_are_refused_mapped_and_unmapped_for_the_same_reasons(tmp_
         data.write_bytes(damaged)
         with closing(DatabaseFile(folder)) as file:
             meta = file.newest()
-            finders = Mapping(file, meta, _c), PreadPages(file, meta)
+            finders = MappedPages(file, meta, _c, _no_index), PreadPages(file, meta)
             for page in range(2, meta.last_page + 2):
                 for slot in (0, 1, draw.randrange(2, 200)):
                     mapped, unmapped = (_found(finder, page, slot) for finder in finders)
@@ -197,7 +198,11 @@ def test_damaged_pages_are_refused_mapped_and_unmapped_for_the_same_reasons(tmp_
     assert len(told) > 8, told
 
 
-def _found(finder: Mapping | PreadPages, page: int, slot: int) -> tuple[bytes, bytes] | str:
+def _no_index() -> RecordIndex:
+    raise AssertionError("records are found by page and slot here")
+
+
+def _found(finder: MappedPages | PreadPages, page: int, slot: int) -> tuple[bytes, bytes] | str:
     """Return a record's key and value, or why there is none."""
     try:
         keys, values = finder.find(np.array([page]), np.array([slot]))
@@ -251,7 +256,7 @@ def small(tmp_path: Path) -> tuple[memoryview, RecordIndex]:
         ],
     )
     with RecordSource.open(folder) as source:
-        index = source._databases[0].index()
+        index = lmdb_of(source).index()
     return memoryview((folder / "data.mdb").read_bytes()), index
 
 
@@ -417,7 +422,7 @@ def test_a_damaged_leaf_is_an_error_of_the_batch_that_needs_it(
     images = fingerprinted_images(60, (3, 20, 20))
     folder = write_database(tmp_path / "db", images)
     with RecordSource.open(folder) as opened:
-        index = opened._databases[0].index()
+        index = lmdb_of(opened).index()
         pages, _ = index.places(np.array([40]))
     with (folder / "data.mdb").open("r+b") as file:
         file.seek(int(pages[0]) * PAGE_BYTES + offset)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from databases import records_fixture
+from databases import lmdb_of, records_fixture
 
 from prefetch._errors.classes import CorruptDatabaseError
 from prefetch._kernels import selection
 from prefetch._record.faults import Reason
 from prefetch._record.wire import encode_datum
-from prefetch._source.lmdb.spans import Spans
 from prefetch._source.mapped_records import MappedRecords, fill_together, views
 from prefetch._source.source import RecordSource
+from prefetch._source.spans import Spans
 from prefetch._transform.options import Transform
 from prefetch.testing import encode_image, write_database
 
@@ -86,7 +86,7 @@ def test_keys_are_known_from_the_filling_without_being_looked_for_again(
     records = at(source, 4, 1)
     records.fill(*room(2), RECIPE)
 
-    monkeypatch.delattr("prefetch._source.lmdb.mapped.Mapping.find")
+    monkeypatch.delattr("prefetch._source.lmdb.mapped.MappedPages.find")
 
     assert_keys(records, 4, 1)
     with pytest.raises(AttributeError):
@@ -137,7 +137,7 @@ def test_what_is_let_go_of_is_found_again_where_it_is_asked_for_again(
         records.release()
         assert bytes(value) == VALUES[2]  # what was handed out keeps the file mapped
         assert_keys(records, 2, 3)
-    monkeypatch.delattr("prefetch._source.lmdb.mapped.Mapping.find")
+    monkeypatch.delattr("prefetch._source.lmdb.mapped.MappedPages.find")
     used.release()
     with pytest.raises(AttributeError):
         used.values  # noqa: B018 - where it was is forgotten
@@ -193,7 +193,8 @@ def test_damage_is_asked_of_the_writer_before_it_is_blamed_on_the_file(
     source: RecordSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = at(source, 1)
-    database = records.database
+    database = lmdb_of(source)
+    assert records.database is database
     index = database.index()
     assert index is database.index()
     monkeypatch.setattr(index, "leaves", index.leaves + 1)
@@ -208,6 +209,7 @@ def test_damage_is_asked_of_the_writer_before_it_is_blamed_on_the_file(
     def changed() -> None:
         raise Changed
 
+    monkeypatch.setattr(database, "check", changed)
     monkeypatch.setattr(database.snapshot, "check", changed)
     with pytest.raises(Changed):
         records.fill(*room(1), RECIPE)

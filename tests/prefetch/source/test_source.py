@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import lmdb
 import numpy as np
 import pytest
+from databases import lmdb_of
 
 from prefetch._errors.classes import (
     ConfigError,
@@ -517,7 +518,7 @@ def test_pages_that_a_writer_has_used_again_are_no_damage(
 ) -> None:
     folder = write_database(tmp_path / "db", fingerprinted_images(20))
     with RecordSource.open(folder) as source:
-        snapshot = source._databases[0].snapshot
+        snapshot = lmdb_of(source).snapshot
 
         def check() -> None:
             raise DatabaseChangedError(snapshot.path, snapshot_txn=1, last_txn=4)
@@ -527,7 +528,7 @@ def test_pages_that_a_writer_has_used_again_are_no_damage(
 
         monkeypatch.setattr(RecordIndex, "build", build)
         with pytest.raises(CorruptDatabaseError):
-            source._databases[0].index()
+            lmdb_of(source).index()
         monkeypatch.setattr(snapshot, "check", check)
         with pytest.raises(DatabaseChangedError):
-            source._databases[0].index()
+            lmdb_of(source).index()

@@ -15,9 +15,7 @@ import pytest
 from prefetch import DatabaseNotFoundError
 from prefetch._config.load import load_config
 from prefetch._record.wire import encode_datum
-from prefetch._source.lmdb.database import Database
-from prefetch._source.lmdb.sample import RecordSampler
-from prefetch._source.lmdb.snapshot import Snapshot
+from prefetch._source.lmdb.database import LmdbDatabase
 from prefetch._tools import survey as inspecting
 from prefetch._tools.check import check_config
 from prefetch._tools.survey import Survey, survey_database
@@ -131,10 +129,9 @@ def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
 
 
 def sampled(folder: Path, num: int, seed: int = 0) -> list[tuple[bytes, bytes]]:
-    with closing(Database(Snapshot(folder))) as database:
+    with closing(LmdbDatabase.open(folder)) as database:
         records = sorted(
-            (order, key, bytes(value))
-            for order, key, value in RecordSampler(database, num, seed=seed)
+            (order, key, bytes(value)) for order, key, value in database.sample(num, seed=seed)
         )
     return [(key, value) for _, key, value in records]
 
@@ -164,7 +161,7 @@ def test_a_sample_beneath_some_branches_only_still_has_its_size(
 ) -> None:
     monkeypatch.setattr("prefetch._source.lmdb.sample._MOST_BRANCHES", 1)
     write_database(folder, fingerprinted_images(20_000, (1, 4, 4)))
-    with closing(Database(Snapshot(folder))) as database:
+    with closing(LmdbDatabase.open(folder)) as database:
         assert database.snapshot.meta.branch_pages > 2
     assert 200 == pytest.approx(len(sampled(folder, 200)), rel=0.4)
 
@@ -195,10 +192,10 @@ def test_what_is_not_sampled_is_not_read(folder: Path, monkeypatch: pytest.Monke
     write_database(folder, fingerprinted_images(500, (1, 64, 64)))
     monkeypatch.setattr(inspecting, "MOST_SAMPLED", 20)
 
-    def no_index(_: Database) -> None:
+    def no_index(_: LmdbDatabase) -> None:
         raise AssertionError("the index reads every leaf of the tree")
 
-    monkeypatch.setattr(Database, "index", no_index)
+    monkeypatch.setattr(LmdbDatabase, "index", no_index)
     found = survey_database(folder)
     assert 5 <= found.num_examined <= 50
     assert 500 * 4119 == pytest.approx(found.storage.content_bytes, rel=0.01)

@@ -1,0 +1,1 @@
+"""What the values of a database mean: one module a layout."""
