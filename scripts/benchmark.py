@@ -41,8 +41,8 @@ import prefetch
 import prefetch.testing
 from overlap import measure_overlap, overlap_table
 from prefetch._files.output import write_whole
-from prefetch.cli.measurement import Effort
-from prefetch.cli.throughput import describe, measure_throughput, throughput_table
+from prefetch.cli.benchmark.measurement import Effort
+from prefetch.cli.benchmark.throughput import describe, measure_throughput, throughput_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

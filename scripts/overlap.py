@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from prefetch.cli import consumers
-from prefetch.cli.measurement import Case, measure_in_turns
+from prefetch.cli.benchmark import consumers
+from prefetch.cli.benchmark.measurement import Case, measure_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from prefetch.cli.measurement import Effort
-    from prefetch.cli.throughput import OpenFeed
+    from prefetch.cli.benchmark.measurement import Effort
+    from prefetch.cli.benchmark.throughput import OpenFeed
 
 
 LIMIT = 1.15  # with equal costs, 2.0 is no overlap at all

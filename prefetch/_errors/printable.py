@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import encodings.unicode_escape  # noqa: F401 - else imported by the first escape, on any thread
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memory.wording import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Linux opens nothing of more.
 _LONGEST_PATH: Final = 4096
@@ -81,6 +84,11 @@ def _escaped(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def printable_shape(shape: Iterable[int]) -> str:
+    """Return a shape as it stands in a message: ``3 x 32 x 32``."""
+    return " x ".join(map(str, shape))
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

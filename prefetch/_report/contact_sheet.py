@@ -76,7 +76,7 @@ class Tile:
     values: tuple[float, float] | None = None
 
 
-def tile_of(pixels: NDArray[Any], title: str, caption: str, alarm: str = "") -> Tile:
+def make_tile(pixels: NDArray[Any], title: str, caption: str, alarm: str = "") -> Tile:
     """Return a tile that holds no more of an image than is drawn.
 
     Args:
@@ -90,38 +90,39 @@ def tile_of(pixels: NDArray[Any], title: str, caption: str, alarm: str = "") -> 
     if max(height, width) <= SIDE or values is None:
         kept = pixels[:, :SIDE, :SIDE].copy()
     else:
-        kept = np.stack([_shrunk(plane, values) for plane in pixels])
+        kept = np.stack([_shrink(plane, values) for plane in pixels])
     return Tile(kept, title, caption, alarm, values)
 
 
-def _shrunk(plane: NDArray[Any], values: tuple[float, float]) -> NDArray[Any]:
+def _shrink(plane: NDArray[Any], values: tuple[float, float]) -> NDArray[Any]:
     """Return one channel, made as small as a tile by averaging."""
     finite = plane
     if plane.dtype != np.uint8:
         # One value that is not finite would take its neighbours with it.
         finite = np.nan_to_num(plane, nan=0.0, neginf=values[0], posinf=values[1])
         finite = finite.astype(np.float32, copy=False)
-    height, width = plane.shape
+    return np.asarray(_average(np.ascontiguousarray(finite)), plane.dtype)
+
+
+def _average(image: NDArray[Any]) -> NDArray[Any]:
+    """Return an image or a plane made as small as a tile."""
+    height, width = image.shape[:2]
     longer = max(height, width)
     size = max(1, round(width * SIDE / longer)), max(1, round(height * SIDE / longer))
-    return np.asarray(
-        cv2.resize(np.ascontiguousarray(finite), size, interpolation=cv2.INTER_AREA), plane.dtype
-    )
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
 
 
 def _finite_range(pixels: NDArray[Any]) -> tuple[float, float] | None:
     """Return the least and the most of an image's finite values; None where it has none."""
     ranges = []
-    for plane in pixels:
-        if not plane.size:
-            continue
-        low, high = plane.min(), plane.max()
-        if not (np.isfinite(low) and np.isfinite(high)):
-            finite = plane[np.isfinite(plane)]
-            if not finite.size:
-                continue
-            low, high = finite.min(), finite.max()
-        ranges.append((float(low), float(high)))
+    for plane in pixels:  # one after the other: of a large image all at once take much memory
+        finite = plane if plane.dtype == np.uint8 else plane[np.isfinite(plane)]
+        if finite.size:
+            ranges.append((float(finite.min()), float(finite.max())))
+    return _widest(ranges)
+
+
+def _widest(ranges: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
     if not ranges:
         return None
     return min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -170,7 +171,7 @@ def contact_sheet(
     return sheet
 
 
-def stacked(sheets: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def stack_sheets(sheets: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """Return sheets, one or more, one beneath the other."""
     width = max(sheet.shape[1] for sheet in sheets)
     whole = np.full((sum(len(sheet) for sheet in sheets), width, 3), _PAPER, np.uint8)
@@ -222,7 +223,7 @@ def _draw_tile(
         cv2.line(place, (0, 0), (SIDE - 1, SIDE - 1), _EDGE, 1, cv2.LINE_AA)
         cv2.line(place, (0, SIDE - 1), (SIDE - 1, 0), _EDGE, 1, cv2.LINE_AA)
     else:
-        image = _fitted(_as_colours(tile.pixels, low=low, high=high, blue_first=blue_first))
+        image = _fit(_to_colours(tile.pixels, low=low, high=high, blue_first=blue_first))
         rows, columns = image.shape[:2]
         top, left = _PAD + (SIDE - rows) // 2, _PAD + (SIDE - columns) // 2
         cell[top : top + rows, left : left + columns] = image
@@ -247,18 +248,13 @@ def _range(tiles: Sequence[Tile]) -> tuple[float, float]:
     ranges = [
         tile.values or _finite_range(tile.pixels) for tile in tiles if tile.pixels is not None
     ]
-    known = [values for values in ranges if values is not None]
-    if not known:
-        return 0.0, 255.0
-    low, high = min(low for low, _ in known), max(high for _, high in known)
-    if low >= 0 and _BRIGHT_ENOUGH <= high <= 255:
-        return 0.0, 255.0
-    if low >= 0 and high == 0:
+    low, high = _widest([values for values in ranges if values is not None]) or (0.0, 255.0)
+    if low >= 0 and (_BRIGHT_ENOUGH <= high <= 255 or high == 0):
         return 0.0, 255.0
     return min(low, 0.0), high if high > min(low, 0.0) else low + 1
 
 
-def _as_colours(
+def _to_colours(
     pixels: NDArray[Any], *, low: float, high: float, blue_first: bool
 ) -> NDArray[np.uint8]:
     """Return an image as uint8 (height, width, 3), blue first."""
@@ -279,22 +275,16 @@ def _as_colours(
     return np.repeat(mosaic[:, :, np.newaxis], 3, axis=2)
 
 
-def _fitted(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _fit(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return an image as large as fits into a tile."""
-    height, width = image.shape[:2]
-    longer = max(height, width)
-    if longer <= SIDE:
-        factor = SIDE // longer
+    factor = SIDE // max(image.shape[:2])
+    if factor:
         return image.repeat(factor, axis=0).repeat(factor, axis=1)
-    size = max(1, round(width * SIDE / longer)), max(1, round(height * SIDE / longer))
-    fitted: NDArray[np.uint8] = np.asarray(
-        cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8
-    )
-    return fitted
+    return _average(image)
 
 
 def _cut(text: str, room: int, font: _Font) -> str:
-    """Return a text that fits, without its middle where it does not: both ends of a key tell."""
+    """Return a text that fits, without its middle where it does not: keys differ at both ends."""
     if _width(text, font) <= room:
         return text
     for kept in range(len(text) - 1, 1, -1):

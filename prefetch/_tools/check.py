@@ -1,4 +1,4 @@
-"""Whether a configuration works: opened, one batch read, and what it resolved to and takes."""
+"""Whether a configuration works: open a feed, read one batch, report what it resolved to."""
 
 from __future__ import annotations
 
@@ -31,20 +31,17 @@ _RECORDS_LOOKED_AT: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What a feed does with a configuration. Sizes are in bytes, times in seconds.
+    """What a feed does with a configuration.
+
+    Why it is this large: it is printed as it is, a field a line, by ``ringfeed check --json``.
 
     Attributes:
         sources: Absolute paths of the databases.
         num_records: Records served in an epoch, of all ranks together.
-        phase: train or test.
         batches_per_epoch: This rank's; None for an endless stream.
-        data_shape: Shape of the first batch's data.
-        data_dtype: Type of its values.
-        label_dtype: Type of its labels; None where the feed makes none.
-        least: Smallest value of the first batch.
-        most: Largest value of it.
-        mean: Mean of its values.
-        first_keys: The first few keys of it.
+        data_shape: Of the first batch, as what follows up to first_keys.
+        label_dtype: None where the feed makes none.
+        first_keys: The first few.
         device: Name of the device, after ``auto`` was resolved.
         threads: Reader threads, after ``auto`` was resolved.
         slots: Batches that the ring has room for: those kept ahead, and the one in use.
@@ -99,7 +96,7 @@ def check_config(config: FeedConfig) -> CheckReport:
         with contextlib.suppress(LabelsNotProducedError):
             label_dtype = str(batch.label.dtype)
         # Not the feed's own estimate, which its first record may have been too bad for.
-        components = feed._prefetcher.components  # noqa: SLF001 - what stats() tells, by batch
+        components = feed._prefetcher.components  # noqa: SLF001 - as in stats(), but for this batch
         ring = components.expected_memory or components.ring_memory(batch.data.shape[1:])
         most_on_host = ring.num_host_batches
         if not ring.device_batch_bytes:
@@ -125,13 +122,13 @@ def check_config(config: FeedConfig) -> CheckReport:
             first_batch_s=first_batch_s,
             warnings=(
                 *_warnings(config, components.order.samples_per_epoch),
-                *_doubts_of(values),
-                *_turned(config, components.source),
+                *_doubts_about(values),
+                *_turned_images(config, components.source),
             ),
         )
 
 
-def _doubts_of(values: NDArray[Any]) -> Iterator[str]:
+def _doubts_about(values: NDArray[Any]) -> Iterator[str]:
     """Yield what is hardly meant about a batch."""
     num_odd = values.size - int(np.isfinite(values).sum())
     if num_odd:
@@ -141,7 +138,7 @@ def _doubts_of(values: NDArray[Any]) -> Iterator[str]:
         )
 
 
-def _turned(config: FeedConfig, source: RecordSource) -> Iterator[str]:
+def _turned_images(config: FeedConfig, source: RecordSource) -> Iterator[str]:
     """Yield whether images among the first records are served lying."""
     if config.transform.force_color or config.transform.force_gray:
         return

@@ -1,30 +1,25 @@
-"""The mean image of a database, with the sums that Caffe's compute_image_mean forms.
+"""The mean image of a database, bit for bit that of Caffe's compute_image_mean.
 
-Caffe adds each record to a float32 sum in the order of the keys and divides by their number. The
-sum is exact as long as it stays below 2**24 (65,793 records of white); beyond, every addition
-rounds, so that the result depends on the order. Here it is the same order for any number of
-threads: images are decoded by all of them, and each then adds its own pixels, record after record.
+A float32 sum is exact below 2**24 (65,793 records of white); beyond, every addition rounds, so that
+the result depends on the order. It is that of the keys for any number of threads: all decode, and
+each then adds its own pixels, record after record.
 """
 
 from __future__ import annotations
 
 import io
-import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._errors.classes import RecordError
 from prefetch._files.output import write_whole
 from prefetch._kernels.sums import sum_kernels
 from prefetch._process.limits import num_cores
-from prefetch._record.decode import ImageDecoder
-from prefetch._record.faults import BadRecordError
-from prefetch._record.layouts.datum import DATUM
-from prefetch._tools.step_thread import aside, finish
+from prefetch._tools.mean_images import ThreadDecoders, check_shapes, read_images
+from prefetch._tools.step_thread import run_steps, step_on_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -42,9 +37,8 @@ if TYPE_CHECKING:
 # blocks, the one being added and the one being read, take little memory.
 _BLOCK_BYTES: Final = 1 << 26
 _BLOCK_RECORDS: Final = 4096
-# A thread's share of the pixels at the least: less is not worth its waking.
+# The smallest share of the pixels that is worth waking a thread for.
 _SHARE_PIXELS: Final = 1 << 15
-_FLOAT: Final = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +111,14 @@ def compute_mean(
         RecordError: A record is bad, or its shape is not that of the first.
         SourceError: The database is damaged, or was changed meanwhile.
     """
-    decoding = _Decoding(force_color=force_color, force_gray=force_gray)
+    decoding = ThreadDecoders(force_color=force_color, force_gray=force_gray)
     num_threads = threads or num_cores()
-    total = finish(
-        aside(lambda: _add_all(source, num_threads, decoding, exact=exact)),
+    total = run_steps(
+        step_on_thread(lambda: _add_all(source, num_threads, decoding, exact=exact)),
         None if progress is None else lambda done: progress(done, source.num_records),
     )
     values = total.pixels.reshape(total.shape)
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by `num_odd`
+    with np.errstate(invalid="ignore", over="ignore"):  # `num_odd` counts what is not finite
         image = (values / values.dtype.type(source.num_records)).astype(np.float32)
         if exact:
             channels = values.mean(axis=(1, 2)) / source.num_records
@@ -136,7 +130,7 @@ def compute_mean(
 
 
 def _add_all(
-    source: RecordSource, num_threads: int, decoding: _Decoding, *, exact: bool
+    source: RecordSource, num_threads: int, decoding: ThreadDecoders, *, exact: bool
 ) -> Generator[int, None, _Total]:
     """Add up all records, and yield how many are; while one block is added, the next is read."""
     with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-mean") as pool:
@@ -147,20 +141,20 @@ def _add_with(
     pool: ThreadPoolExecutor,
     source: RecordSource,
     num_threads: int,
-    decoding: _Decoding,
+    decoding: ThreadDecoders,
     *,
     exact: bool,
 ) -> Generator[int, None, _Total]:
     walker = source.walker()
     total: _Total | None = None
     done = 0
-    count = 1  # the first record alone tells the shape
+    count = 1  # the first record gives the shape
     try:
         while done < source.num_records:
             records = walker.take(done, min(count, source.num_records - done))
             try:
                 known = None if total is None else total.find_bytes(records.values)
-                images = _images(
+                images = read_images(
                     records.values,
                     known,
                     source=source,
@@ -172,7 +166,7 @@ def _add_with(
                     channels, height, width = np.asarray(images[0]).shape
                     total = _Total((channels, height, width), num_threads, exact=exact)
                     count = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // images[0].nbytes))
-                _check_shapes(images, total.shape, source, done)
+                check_shapes(images, total.shape, source, done)
                 total.wait()
                 source.check()
             except BaseException:
@@ -227,114 +221,3 @@ class _Total:
             records.release()
         for share in under_way:
             share.result()
-
-
-class _Decoding(threading.local):
-    """The image decoder of each thread."""
-
-    def __init__(self, *, force_color: bool, force_gray: bool) -> None:
-        self.decoder = ImageDecoder(force_color=force_color, force_gray=force_gray)
-
-    def planes(self, data: memoryview) -> NDArray[np.uint8]:
-        """Return an image's pixels, uint8 (channels, height, width), in memory of their own.
-
-        Raises:
-            BadRecordError: It cannot be decoded.
-        """
-        return np.array(self.decoder.decode(data).transpose(2, 0, 1), order="C")
-
-
-def _images(
-    values: Sequence[memoryview],
-    known: Sequence[memoryview | None] | None,
-    *,
-    source: RecordSource,
-    first: int,
-    pool: ThreadPoolExecutor,
-    decoding: _Decoding,
-) -> list[Image]:
-    """Return the pixels of records, C-contiguous.
-
-    Args:
-        values: The records.
-        known: Pixels that were found and need no look; None for a record where they were not.
-        source: Where the records are from.
-        first: Position of the first of them there.
-        pool: Decodes images.
-        decoding: Its decoders.
-
-    Returns:
-        What is known, and arrays of (channels, height, width) of the others.
-
-    Raises:
-        RecordError: One of them is bad; the first of them, if several are.
-    """
-    begun: list[Image | Future[NDArray[np.uint8]]] = []
-    fault: RecordError | None = None
-    for value, pixels in zip(values, known or repeat(None), strict=False):
-        if pixels is not None:
-            begun.append(pixels)
-            continue
-        try:
-            datum = DATUM.read(value)
-            begun.append(
-                pool.submit(decoding.planes, datum.image_bytes())
-                if datum.encoded
-                else np.ascontiguousarray(datum.pixels(_FLOAT))
-            )
-        except BadRecordError as bad:
-            fault = _record_error(source, first + len(begun), bad)
-            break
-    # The records may be released only when no thread reads them any more.
-    wait([image for image in begun if isinstance(image, Future)])
-    images: list[Image] = []
-    for position, image in enumerate(begun, first):
-        try:
-            images.append(image.result() if isinstance(image, Future) else image)
-        except BadRecordError as bad:
-            raise _record_error(source, position, bad) from None
-    if fault is not None:
-        raise fault
-    return images
-
-
-def _check_shapes(
-    images: Sequence[Image], shape: tuple[int, ...], source: RecordSource, first: int
-) -> None:
-    """Raise unless all arrays have a shape.
-
-    Raises:
-        RecordError: One has not.
-    """
-    for position, image in enumerate(images, first):
-        if isinstance(image, np.ndarray) and image.shape != shape:
-            raise _record_error(source, position, _other_shape(image.shape, shape))
-
-
-def _other_shape(found: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    cure = (
-        "make the database with one size of images (--resize-height, --resize-width)"
-        if found[0] == expected[0]
-        else "encoded images can be decoded alike with --force-color or --force-gray"
-    )
-    return (
-        f"the record is {_shown(found)} (channels x height x width), but the first record is "
-        f"{_shown(expected)}, and a mean needs all of one shape; {cure}"
-    )
-
-
-def _shown(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
-def _record_error(source: RecordSource, position: int, what: str | BadRecordError) -> RecordError:
-    """Return the error of the record at a position of the source."""
-    stage, reason = "validate", what
-    if isinstance(what, BadRecordError):
-        fault = what.at(0)
-        stage, reason = fault.stage, fault.message()
-    database, record, _ = source.describe(position)
-    records = source.reader().fetch(np.array([position], np.int64))
-    key = bytes(records.keys[0])
-    records.release()
-    return RecordError(str(reason), database=database, record=record, key=key, stage=stage)

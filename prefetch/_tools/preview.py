@@ -1,9 +1,4 @@
-"""What a sheet shows of a database, and of a feed's batches.
-
-A batch is shown before mean and scale, exactly: the same configuration without them makes the same
-draws, so that a second feed gives the very images that the first one normalises. Its numbers, range
-and mean, are those of the first, which the network sees.
-"""
+"""Contact sheets of a database, and of a feed's batches before mean and scale."""
 
 from __future__ import annotations
 
@@ -16,12 +11,12 @@ import numpy as np
 
 from prefetch._config.load import load_config
 from prefetch._errors.classes import LabelsNotProducedError
-from prefetch._errors.printable import counted, printable_key, printable_name
+from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
-from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, tile_of
+from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
 from prefetch._source.backends import open_database
 from prefetch._tools.examine import Examiner
 
@@ -72,15 +67,14 @@ def record_sheet(
         database.check()
     tiles = [tile for _, tile in sorted(shown, key=lambda one: one[0])]
     which = "all" if len(tiles) == total else f"{len(tiles)}, drawn at random,"
-    note = (
-        f"{which} of {counted(total, 'record')} as stored{_colours(tiles, blue_first=blue_first)}"
-    )
+    colours = _colour_note(tiles, blue_first=blue_first)
+    note = f"{which} of {counted(total, 'record')} as stored{colours}"
     return contact_sheet(
         tiles, heading=printable_name(heading), notes=[note], blue_first=blue_first
     )
 
 
-def _colours(tiles: Sequence[Tile], *, blue_first: bool) -> str:
+def _colour_note(tiles: Sequence[Tile], *, blue_first: bool) -> str:
     """Say what is taken for which colour, where there are any."""
     if not any(tile.pixels is not None and len(tile.pixels) in {3, 4} for tile in tiles):
         return ""
@@ -94,14 +88,14 @@ def _record_tile(key: bytes, value: memoryview) -> Tile:
     try:
         label = f"label {DATUM.read(value).label}"
         fault = examiner.examine(value, decode=False).fault
-        alarm = "" if fault is None else _in_words(fault.reason)
-        return tile_of(examiner.pixels(value, SIDE), label, printable_key(key), alarm)
+        alarm = "" if fault is None else _name_reason(fault.reason)
+        return make_tile(examiner.pixels(value, SIDE), label, printable_key(key), alarm)
     except BadRecordError as bad:
-        alarm = _in_words(bad.reason)
+        alarm = _name_reason(bad.reason)
     return Tile(None, label, printable_key(key), alarm)
 
 
-def _in_words(reason: Reason) -> str:
+def _name_reason(reason: Reason) -> str:
     return reason.name.lower().replace("_", " ").replace("hwc", "HWC")
 
 
@@ -110,16 +104,9 @@ class BatchView:
     """One batch, as a network sees it and as a person does.
 
     Attributes:
-        epoch: Its epoch, from 0.
-        number: Its number in the epoch, from 0.
-        shape: Shape of the batch's data.
-        dtype: Type of its values.
-        least: Smallest value.
-        most: Largest value.
-        mean: Mean of the values.
-        deviation: Their standard deviation.
+        number: Its number in the epoch; both count from 0.
+        least: Smallest value; this one and the three below it are after mean and scale.
         labels: One a record; None where the feed makes none.
-        keys: One a record.
         images: (n, channels, height, width) of the first records, before mean and scale.
     """
 
@@ -150,19 +137,21 @@ def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
         PrefetchError: As opening and reading the feed would.
         EmptyDatabaseError: An epoch has no batches.
     """
-    fixed = _fixed(config)
+    fixed = _fix_draws(config)
     dtype = "uint8" if config.transform.dtype == "uint8" else "float32"
     bare = load_config(
         fixed,
         transform={"mean_value": (), "mean_file": None, "scale": 1.0, "dtype": dtype},
     )
+    # Without mean and scale the draws are the same: the second feed gives the very images that the
+    # first one normalises, and the first gives the numbers.
     with open_feed(fixed) as feed, open_feed(bare) as bare_feed:
         pairs = zip(endless(feed), endless(bare_feed), strict=True)
         for _, (batch, plain) in zip(range(num_batches), pairs, strict=False):
             yield _view(batch, plain, channels_last=config.transform.layout == "nhwc")
 
 
-def _fixed(config: FeedConfig) -> FeedConfig:
+def _fix_draws(config: FeedConfig) -> FeedConfig:
     """Return a configuration that two feeds serve alike, with no effect but reading."""
     options: dict[str, Any] = {
         "device": "cpu",
@@ -215,14 +204,14 @@ def batch_sheet(
     Returns:
         The picture, uint8 (height, width, 3), blue first.
     """
-    shape = " x ".join(map(str, view.shape))
+    shape = printable_shape(view.shape)
     heading = f"batch {view.number} of epoch {view.epoch}: {shape} {view.dtype}"
     numbers = (
         f"values {view.least:.4g} to {view.most:.4g}, mean {view.mean:.4g}, "
         f"standard deviation {view.deviation:.4g}"
     )
     tiles = [
-        tile_of(
+        make_tile(
             image,
             "no label" if view.labels is None else f"label {view.labels[row]:.15g}",
             printable_key(view.keys[row]),
@@ -230,7 +219,7 @@ def batch_sheet(
         for row, image in enumerate(view.images)
     ]
     which = "" if len(tiles) == len(view.keys) else f"the first {len(tiles)} "
-    pictured = f"{which}shown before mean and scale{_colours(tiles, blue_first=blue_first)}"
+    pictured = f"{which}shown before mean and scale{_colour_note(tiles, blue_first=blue_first)}"
     return contact_sheet(
         tiles, heading=heading, notes=[*notes, numbers, pictured], blue_first=blue_first
     )

@@ -1,4 +1,4 @@
-"""What is wrong with a database, or remarkable: conclusions from what a survey has counted."""
+"""What is wrong with a database, or remarkable, by the counts of a survey."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from prefetch._errors.printable import printable_shape
 from prefetch._record.faults import Reason
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._tools.tally import RecordCounts
+    from prefetch._tools.record_counts import RecordCounts
 
 _SEVERITIES: Final = ("error", "warning", "note")
 _SHAPES_NAMED: Final = 5
@@ -52,7 +53,7 @@ class Problem:
 
 
 def find_problems(
-    tally: RecordCounts,
+    counts: RecordCounts,
     *,
     sampled_keys: Sequence[bytes],
     sampled_labels: npt.NDArray[np.int64],
@@ -62,69 +63,67 @@ def find_problems(
     """Return what is wrong or remarkable: errors, warnings, notes.
 
     Args:
-        tally: What was counted.
+        counts: What was counted.
         sampled_keys: Keys of a sample, in the order of the database.
         sampled_labels: (n,) labels of a sample, in the order of the database.
         file_bytes: Size of the data file.
         used_bytes: What its records take of that.
     """
     problems = (
-        *_bad_records(tally),
-        *_shapes(tally),
-        *_kinds(tally.kinds),
-        *_not_finite(tally),
-        *_jpegs(tally),
-        *_labels(tally.labels, sampled_labels),
+        *_bad_records(counts),
+        *_shapes(counts),
+        *_kinds(counts.kinds),
+        *_not_finite(counts),
+        *_jpegs(counts),
+        *_labels(counts.labels, sampled_labels),
         *_key_order(sampled_keys),
         *_unused(file_bytes, used_bytes),
     )
     return tuple(sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity)))
 
 
-def _bad_records(tally: RecordCounts) -> Iterator[Problem]:
-    by_count = sorted(tally.faults.items(), key=lambda item: (-item[1].count, item[0]))
-    for reason, bad in by_count:
+def _bad_records(counts: RecordCounts) -> Iterator[Problem]:
+    by_count = sorted(counts.faults.items(), key=lambda item: (-item[1][1].count, item[0]))
+    for reason, (fault, bad) in by_count:
         kind = "looks_hwc" if reason == Reason.LOOKS_HWC else "bad_records"
-        yield Problem("error", kind, bad.fault.message(), bad.count, tuple(bad.keys))
+        yield Problem("error", kind, fault.message(), bad.count, tuple(bad.keys))
 
 
-def _shapes(tally: RecordCounts) -> Iterator[Problem]:
+def _shapes(counts: RecordCounts) -> Iterator[Problem]:
     channels: Counter[int] = Counter()
-    for shape, count in tally.shapes.items():
+    for shape, count in counts.shapes.items():
         channels[shape[0]] += count
     if len(channels) > 1:
         rarest = min(channels, key=channels.__getitem__)
-        keys = (key for shape, key in tally.examples.items() if shape[0] == rarest)
+        keys = (key for shape, key in counts.examples.items() if shape[0] == rarest)
         yield Problem(
             "warning",
             "mixed_channels",
             f"the records have {_numbers(channels)} channels, and a batch takes records of one "
-            f"number of channels only: {_channels_cure(tally.kinds)}",
+            f"number of channels only: {_channels_cure(counts.kinds)}",
             channels[rarest],
             tuple(keys)[:_SHAPES_NAMED],
         )
-    if len({shape[1:] for shape in tally.shapes}) > 1:
-        (common, num), *others = tally.shapes.most_common()
-        named = [f"{_are(count)} {_size(shape)}" for shape, count in others[:_SHAPES_NAMED]]
+    if len({shape[1:] for shape in counts.shapes}) > 1:
+        (common, num), *others = counts.shapes.most_common()
+        named = [
+            f"{_are(count)} {printable_shape(shape)}" for shape, count in others[:_SHAPES_NAMED]
+        ]
         left = sum(count for _, count in others[_SHAPES_NAMED:])
         named += [f"{_are(left)} of other sizes"] if left else []
         yield Problem(
             "warning",
             "mixed_shapes",
-            f"of the records {_are(num)} {_size(common)} (channels x height x width), but "
-            f"{_words(named)}; without crop_size a batch takes records of one size only: set "
+            f"of the records {_are(num)} {printable_shape(common)} (channels x height x width), "
+            f"but {_words(named)}; without crop_size a batch takes records of one size only: set "
             "crop_size, or resize the images when the database is made",
             sum(count for _, count in others),
-            tuple(tally.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),
+            tuple(counts.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),
         )
 
 
 def _are(count: int) -> str:
     return f"{count} {'is' if count == 1 else 'are'}"
-
-
-def _size(shape: tuple[int, int, int]) -> str:
-    return " x ".join(map(str, shape))
 
 
 def _channels_cure(kinds: Mapping[str, int]) -> str:
@@ -160,36 +159,36 @@ def _kinds(kinds: Mapping[str, int]) -> Iterator[Problem]:
         )
 
 
-def _not_finite(tally: RecordCounts) -> Iterator[Problem]:
-    if tally.num_odd:
+def _not_finite(counts: RecordCounts) -> Iterator[Problem]:
+    if counts.odd.count:
         yield Problem(
             "warning",
             "not_finite",
             "float_data holds values that are no finite numbers (NaN, or infinite), which a feed "
             "serves as they are and a network learns nothing from: write these records again",
-            tally.num_odd,
-            tuple(tally.odd_keys),
+            counts.odd.count,
+            tuple(counts.odd.keys),
         )
 
 
-def _jpegs(tally: RecordCounts) -> Iterator[Problem]:
-    if tally.num_turned:
+def _jpegs(counts: RecordCounts) -> Iterator[Problem]:
+    if counts.turned.count:
         yield Problem(
             "note",
             "turned_images",
             "EXIF asks to turn these JPEGs: a feed serves them upright with force_color or "
             "force_gray, and as they are stored without",
-            tally.num_turned,
-            tuple(tally.turned_keys),
+            counts.turned.count,
+            tuple(counts.turned.keys),
         )
-    if tally.num_remarked:
+    if counts.remarked.count:
         yield Problem(
             "note",
             "libjpeg_remarks",
-            f"libjpeg remarks on these JPEGs, of the first: {tally.remark}; it leaves their pixels "
-            "as they are, and a feed serves them",
-            tally.num_remarked,
-            tuple(tally.remarked_keys),
+            f"libjpeg remarks on these JPEGs, of the first: {counts.remark}; it leaves their "
+            "pixels as they are, and a feed serves them",
+            counts.remarked.count,
+            tuple(counts.remarked.keys),
         )
 
 

@@ -1,9 +1,7 @@
-"""Steps of a long piece of work, taken on a thread of its own.
+"""Steps of a long piece of work, run on a thread of their own, where Ctrl-C is never raised.
 
-Ctrl-C is raised in the main thread, between any two steps of Python code. Where those are a
-library's, such as of a thread pool, it may leave a lock taken that nobody gives back, and whoever
-waits for the pool then waits for ever. So the main thread only asks for the next step here, and
-waits in a way that an interrupt does no harm to.
+Raised within a library's code, such as a thread pool's, it may leave a lock taken for ever. So the
+main thread, where it is raised, only waits for the next step, on a queue.
 """
 
 from __future__ import annotations
@@ -21,27 +19,27 @@ _Step = TypeVar("_Step")
 _Result = TypeVar("_Result")
 
 
-def aside(
+def step_on_thread(
     make: Callable[[], Generator[_Step, None, _Result]],
     *,
     give_up: Callable[[], object] | None = None,
 ) -> Generator[_Step, None, _Result]:
-    """Take the steps of a generator on a thread of its own, each when it is asked for.
+    """Run the steps of a generator on a thread of its own, each when it is asked for.
 
     The generator is closed on that thread, which has ended when this one has.
 
     Args:
         make: Makes the generator, on that thread.
-        give_up: Called, on this one, where no further step is wanted: makes one under way short.
+        give_up: Called, on this thread, when no further step is wanted: cuts one in progress short.
 
     Example:
-        >>> list(aside(lambda: (number**2 for number in range(4))))
+        >>> list(step_on_thread(lambda: (number**2 for number in range(4))))
         [0, 1, 4, 9]
     """
     turns: SimpleQueue[bool] = SimpleQueue()
     answers: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     thread = threading.Thread(
-        target=_take_steps, args=(make, turns, answers), name="ringfeed-aside", daemon=True
+        target=_serve_steps, args=(make, turns, answers), name="ringfeed-steps", daemon=True
     )
     start = ThreadStart([thread])
     try:
@@ -67,10 +65,10 @@ def aside(
             thread.join()
 
 
-def finish(
+def run_steps(
     steps: Generator[_Step, None, _Result], each: Callable[[_Step], object] | None = None
 ) -> _Result:
-    """Take all steps that are left, do something with each, and return the result."""
+    """Run all remaining steps, pass each to a function, and return the result."""
     while True:
         try:
             step = next(steps)
@@ -81,7 +79,7 @@ def finish(
             each(step)
 
 
-def _take_steps(
+def _serve_steps(
     make: Callable[[], Generator[Any, None, Any]],
     turns: SimpleQueue[bool],
     answers: SimpleQueue[tuple[str, Any]],

@@ -25,8 +25,8 @@ from prefetch._source.records import Records, Walker
 from prefetch._source.sequence import RecordSequence
 from prefetch._tools.examine import Examiner
 from prefetch._tools.problems import Problem, find_problems
-from prefetch._tools.step_thread import aside, finish
-from prefetch._tools.tally import RecordCounts
+from prefetch._tools.record_counts import RecordCounts
+from prefetch._tools.step_thread import run_steps, step_on_thread
 
 if TYPE_CHECKING:
     import os
@@ -48,10 +48,10 @@ _RECORDS_A_LOOK: Final = 32  # between two looks at the clock
 
 
 class SurveyProgress(Protocol):
-    """Is told how far a survey is."""
+    """Called with the progress of a survey."""
 
     def __call__(self, what: str, done: int, total: int, /) -> None:
-        """Take notice; what it raises ends the survey."""
+        """Show it; what this raises ends the survey."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +86,7 @@ class Survey:
             formats than JPEG count where they were decoded.
         labels: How many of each label, in the order of the labels.
         keys: The first key, some from between, and the last, in the order of the database.
-        smallest_bytes: Size of the smallest value.
-        mean_bytes: Mean size of the values.
-        largest_bytes: Size of the largest value.
-        storage: What it takes on the disk.
+        smallest_bytes: Of the values, as the two below.
         problems: What is wrong or remarkable, errors first.
     """
 
@@ -130,8 +127,8 @@ def survey_database(
     Args:
         path: Its folder, or its data file.
         full: Look at every record and decode every image; otherwise look at a sample.
-        progress: Told now and then how far it is.
-        clock: Tells the time in seconds.
+        progress: Called now and then.
+        clock: Returns the time in seconds.
 
     Raises:
         SourceError: The database cannot be read. Bad records are no error but problems.
@@ -144,26 +141,26 @@ def survey_database(
         {'raw': 5} {(3, 8, 8): 5} True
     """
     with closing(open_database(path)) as database:
-        tally, sample = _sample(database, clock)
+        counts, sample = _sample(database, clock)
         if full:
-            tally = _examine_all(database, progress)
-        storage = _storage(database, tally)
+            counts = _examine_all(database, progress)
+        storage = _storage(database, counts)
         database.check()
         return Survey(
             path=database.path,
             num_records=database.num_records,
-            num_examined=tally.num_examined,
-            num_decoded=tally.num_decoded,
-            kinds=dict(tally.kinds.most_common()),
-            shapes=dict(tally.shapes.most_common()),
-            labels=dict(sorted(tally.labels.items())),
+            num_examined=counts.num_examined,
+            num_decoded=counts.num_decoded,
+            kinds=dict(counts.kinds.most_common()),
+            shapes=dict(counts.shapes.most_common()),
+            labels=dict(sorted(counts.labels.items())),
             keys=_some_keys(database, sample.keys),
-            smallest_bytes=tally.smallest,
-            mean_bytes=tally.value_bytes / tally.num_examined,
-            largest_bytes=tally.largest,
+            smallest_bytes=counts.smallest,
+            mean_bytes=counts.value_bytes / counts.num_examined,
+            largest_bytes=counts.largest,
             storage=storage,
             problems=find_problems(
-                tally,
+                counts,
                 sampled_keys=sample.keys,
                 sampled_labels=sample.labels,
                 file_bytes=storage.file_bytes,
@@ -182,7 +179,7 @@ class _Sample:
 
 def _sample(database: Database, clock: Callable[[], float]) -> tuple[RecordCounts, _Sample]:
     """Look at a random sample, until the time is up."""
-    tally, examiner = RecordCounts(), Examiner()
+    counts, examiner = RecordCounts(), Examiner()
     seen: list[tuple[tuple[int, ...], bytes, int | None]] = []
     began = clock()
     decode = True
@@ -192,13 +189,13 @@ def _sample(database: Database, clock: Callable[[], float]) -> tuple[RecordCount
                 spent_s = clock() - began
                 if seen and spent_s > SAMPLING_S:
                     break
-                decode = tally.num_decoded < MOST_DECODED and spent_s < SAMPLING_S / 2
+                decode = counts.num_decoded < MOST_DECODED and spent_s < SAMPLING_S / 2
             finding = examiner.examine(value, decode=decode)
-            tally.count(key, value, finding)
+            counts.count(key, value, finding)
             seen.append((order, key, finding.label))
     seen.sort(key=lambda one: one[0])
     labels = [label for _, _, label in seen if label is not None]
-    return tally, _Sample([key for _, key, _ in seen], np.array(labels, np.int64))
+    return counts, _Sample([key for _, key, _ in seen], np.array(labels, np.int64))
 
 
 def _some_keys(database: Database, sampled: Sequence[bytes]) -> tuple[bytes, ...]:
@@ -214,17 +211,17 @@ def _examine_all(database: Database, progress: SurveyProgress | None) -> RecordC
     """Look at every record, on all cores."""
     total = database.num_records
 
-    def tell(num_examined: int) -> None:
+    def report(num_examined: int) -> None:
         if progress is not None:
             progress("reading", num_examined, total)
 
-    return finish(aside(lambda: _examine_in_steps(database)), tell)
+    return run_steps(step_on_thread(lambda: _examine_in_steps(database)), report)
 
 
 def _examine_in_steps(database: Database) -> Generator[int, None, RecordCounts]:
-    """Do so, and yield now and then how many were looked at."""
+    """Look at every record, and yield now and then how many were looked at."""
     total = database.num_records
-    tally = RecordCounts()
+    counts = RecordCounts()
     num_threads = num_cores()
     pending: deque[tuple[Records, Future[RecordCounts]]] = deque()
     walker = Walker([database], RecordSequence((total,), 0, total))
@@ -234,33 +231,33 @@ def _examine_in_steps(database: Database) -> Generator[int, None, RecordCounts]:
                 records = walker.take(start, min(_CHUNK, total - start))
                 pending.append((records, pool.submit(_examine_part, records)))
                 if len(pending) > 2 * num_threads:
-                    _add_first(pending, tally)
-                    yield tally.num_examined
+                    _add_first(pending, counts)
+                    yield counts.num_examined
             while pending:
-                _add_first(pending, tally)
+                _add_first(pending, counts)
         finally:
             pool.shutdown(cancel_futures=True)  # after an error; the views are in use until then
             for records, _ in pending:
                 records.release()
-    return tally
+    return counts
 
 
-def _add_first(pending: deque[tuple[Records, Future[RecordCounts]]], tally: RecordCounts) -> None:
-    tally.add(pending[0][1].result())
+def _add_first(pending: deque[tuple[Records, Future[RecordCounts]]], counts: RecordCounts) -> None:
+    counts.add(pending[0][1].result())
     records, _ = pending.popleft()
     records.release()
 
 
 def _examine_part(records: Records) -> RecordCounts:
-    tally, examiner = RecordCounts(), Examiner()
+    counts, examiner = RecordCounts(), Examiner()
     for key, value in zip(records.keys, records.values, strict=True):
-        tally.count(key, value, examiner.examine(value, decode=True, read_floats=True))
-    return tally
+        counts.count(key, value, examiner.examine(value, decode=True, read_floats=True))
+    return counts
 
 
-def _storage(database: Database, tally: RecordCounts) -> Storage:
-    content = tally.key_bytes + tally.value_bytes
+def _storage(database: Database, counts: RecordCounts) -> Storage:
+    content = counts.key_bytes + counts.value_bytes
     return Storage(
         **database.stored_bytes()._asdict(),
-        content_bytes=round(content * database.num_records / tally.num_examined),
+        content_bytes=round(content * database.num_records / counts.num_examined),
     )

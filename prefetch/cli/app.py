@@ -1,4 +1,4 @@
-"""The commands in one program, and what becomes of their errors."""
+"""The program: its commands, and the exit status and message of each error."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typer.core import TyperGroup
 from memory import SyncedMemoryError
 from prefetch._errors.classes import PrefetchError
 from prefetch._errors.printable import printable_path
-from prefetch.cli.bench import bench
-from prefetch.cli.check import check
-from prefetch.cli.convert import convert
-from prefetch.cli.from_prototxt import from_prototxt
-from prefetch.cli.inspect import inspect
-from prefetch.cli.mean import mean
-from prefetch.cli.schema import schema
-from prefetch.cli.show import show
-from prefetch.cli.streams import OutputLostError, standard_streams, tell
-from prefetch.cli.terminal import listening
-from prefetch.cli.usage import Command, UsageError, reword
+from prefetch.cli.arguments.usage import Command, UsageError, reword
+from prefetch.cli.commands.bench import bench
+from prefetch.cli.commands.check import check
+from prefetch.cli.commands.convert import convert
+from prefetch.cli.commands.from_prototxt import from_prototxt
+from prefetch.cli.commands.inspect import inspect
+from prefetch.cli.commands.mean import mean
+from prefetch.cli.commands.schema import schema
+from prefetch.cli.commands.show import show
+from prefetch.cli.terminal.messages import forward_messages, without_repeats
+from prefetch.cli.terminal.streams import OutputLostError, print_message, standard_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _INTERRUPTED = 130
 _NO_WORKING_DIRECTORY = (
@@ -36,43 +36,31 @@ _NO_WORKING_DIRECTORY = (
 
 
 class _Commands(TyperGroup):
-    """Runs a command; an error that it is made to meet becomes a line and an exit status."""
+    """Runs a command; an expected error becomes a message and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         level = logging.INFO if ctx.params.get("verbose") else logging.WARNING
         try:
-            with listening(_once(tell), level=level):
+            with forward_messages(without_repeats(print_message), level=level):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            tell("interrupted", "nothing more was done")
+            print_message("interrupted", "nothing more was done")
             raise typer.Exit(_INTERRUPTED) from None
         except UsageError as error:
             reword(error)
             raise
         except OutputLostError:
-            raise  # told, or not, where all has ended
+            raise  # `Streams.status` reports it, once all has ended
         except (PrefetchError, SyncedMemoryError, OSError, MemoryError) as error:
             if ctx.params.get("debug"):
                 traceback.print_exc()
             else:
-                tell("error", _in_words(error))
+                print_message("error", _describe_error(error))
             raise typer.Exit(1) from None
 
 
-def _once(tell: Callable[[str, str], None]) -> Callable[[str, str], None]:
-    """Return what tells a message that was told already no second time."""
-    told: set[tuple[str, str]] = set()
-
-    def tell_once(level: str, message: str) -> None:
-        if (level, message) not in told:
-            told.add((level, message))
-            tell(level, message)
-
-    return tell_once
-
-
-def _in_words(error: Exception) -> str:
-    """Return what an error says, with the file that it is about and without its number."""
+def _describe_error(error: Exception) -> str:
+    """Return an error's message, with the file that it is about and without errno."""
     if isinstance(error, OSError) and error.strerror:
         if error.filename is None:
             # A command makes relative paths absolute, and of these calls only that fails so.
@@ -206,7 +194,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # a damaged image is reported by us
     with standard_streams() as streams:
         if streams.is_closed:
-            tell("error", "the standard output is closed; lead it somewhere, such as to /dev/null")
+            print_message(
+                "error", "the standard output is closed; redirect it, such as to /dev/null"
+            )
             return 1
         try:
             app(args=None if arguments is None else list(arguments), prog_name="ringfeed")

@@ -10,7 +10,7 @@ import pytest
 from image_folders import write_grey_images
 from processes import run_code
 
-from prefetch._tools.step_thread import aside, finish
+from prefetch._tools.step_thread import run_steps, step_on_thread
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ def test_steps_are_taken_on_a_thread_that_ends_with_them() -> None:
         return "counted"
 
     steps: list[int] = []
-    assert finish(aside(count), steps.append) == "counted"
+    assert run_steps(step_on_thread(count), steps.append) == "counted"
     assert steps == [0, 1, 2]
     given_up: list[bool] = []
-    left = aside(count, give_up=lambda: given_up.append(True))
+    left = step_on_thread(count, give_up=lambda: given_up.append(True))
     assert next(left) == 0
     left.close()
     assert given_up == [True]
-    assert set(seen) == {"ringfeed-aside"}
+    assert set(seen) == {"ringfeed-steps"}
     assert len(seen) == 4
 
 
@@ -105,7 +105,7 @@ def test_an_error_in_a_step_is_raised_where_the_step_is_asked_for() -> None:
         yield 1
         raise ValueError("at the second step")
 
-    steps = aside(fail)
+    steps = step_on_thread(fail)
     assert next(steps) == 1
     with pytest.raises(ValueError, match="second step"):
         next(steps)

@@ -124,17 +124,9 @@ def test_what_the_guide_shows_of_a_report_is_what_is_printed(
     assert [] == [line for line in expected[1:] if line not in printed]
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        ["-m", "prefetch.cli", "inspect"],
-        [str(_CHECKOUT / "scripts" / "inspect_db.py")],
-    ],
-    ids=["module", "script"],
-)
-def test_it_starts_as_a_module_and_from_scripts(start: list[str], digits: Path) -> None:
+def test_it_starts_as_a_module(digits: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, *start, str(digits), "--json"],
+        [sys.executable, "-m", "prefetch.cli", "inspect", str(digits), "--json"],
         cwd=_CHECKOUT,
         capture_output=True,
         text=True,
@@ -143,13 +135,6 @@ def test_it_starts_as_a_module_and_from_scripts(start: list[str], digits: Path) 
     )
     assert (0, "") == (ended.returncode, ended.stderr)
     assert '"num_records": 1797' in ended.stdout
-
-
-@pytest.mark.parametrize("command", _COMMANDS)
-def test_every_command_is_a_script_too(command: str) -> None:
-    name = {"inspect": "inspect_db"}.get(command, command.replace("-", "_"))
-    text = (_CHECKOUT / "scripts" / f"{name}.py").read_text(encoding="utf-8")
-    assert f'main(["{command}", *sys.argv[1:]])' in text
 
 
 def test_no_script_hides_a_module_of_python() -> None:

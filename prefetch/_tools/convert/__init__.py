@@ -6,7 +6,7 @@ the two, `Examples` is all that either knows of the other.
 
 from __future__ import annotations
 
-from prefetch._tools.convert.draft import check_free
+from prefetch._tools.convert.draft_folder import check_free
 from prefetch._tools.convert.errors import (
     ChangedInputError,
     ConversionError,
@@ -18,9 +18,9 @@ from prefetch._tools.convert.errors import (
     UnreadableImagesError,
     read_or_written,
 )
-from prefetch._tools.convert.images import Treatment
-from prefetch._tools.convert.inputs import Input, InputOptions, Kind, open_input
-from prefetch._tools.convert.labels import LabelRule
+from prefetch._tools.convert.inputs.labels import LabelRule
+from prefetch._tools.convert.inputs.open import Input, InputOptions, Kind, open_input
+from prefetch._tools.convert.inputs.treatment import Treatment
 from prefetch._tools.convert.report import Report, is_finished
 from prefetch._tools.convert.store import convert
 

@@ -2,9 +2,9 @@
 
 All of it lies in the folder ``NAME.partial`` beside its final place ``NAME``:
 
-- ``conversion.json`` says what is being converted, so that only the same is gone on with. Whoever
+- ``conversion.json`` says what is being converted, so that only the same is resumed. Whoever
   writes holds a lock on it, which ends with the process, however that ends.
-- ``notes`` holds a note of each record put, such as what tells whether its source has changed. It
+- ``notes`` holds a note of each record put, with the stamp of its source. It
   may hold some of records that were not committed, and lack some after a crash of the machine.
 - ``database/`` holds the records committed so far. A commit is all or nothing, on disk when it
   returns, so that a killed process or a full disk costs the records since the last one at most.
@@ -19,19 +19,22 @@ written again into a larger one, so that nothing is lost and nothing is stored t
 from __future__ import annotations
 
 import errno
-import fcntl
-import json
 import os
 import shutil
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import lmdb
 
-from prefetch._errors.classes import SourceError
 from prefetch._files.output import cure, room
-from prefetch._source.lmdb.before_writing import check_sound, find_irregular
-from prefetch._source.lmdb.file import DatabaseFile
+from prefetch._tools.convert.draft_folder import (
+    OPEN_FLAGS,
+    agree_on_description,
+    check_free,
+    check_whole,
+    lock_description,
+    sync,
+)
 from prefetch._tools.convert.errors import ConversionError
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 
 NOTE_BYTES: Final = 48
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv", "conversion.json"))
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.
@@ -56,8 +58,8 @@ class Draft:
 
     Args:
         final: Where it goes.
-        description: What is converted; compared where a draft is gone on with.
-        resume: Go on with a draft that an earlier process left, if there is one.
+        description: What is converted; compared where a draft is resumed.
+        resume: Continue a draft that an earlier process left, if there is one.
         map_bytes: LMDB's map to begin with.
         commit_bytes: Records are committed whenever there are so many bytes of them.
 
@@ -84,17 +86,17 @@ class Draft:
             self._made += (one for one in self._final.parents if not one.exists())
             self._final.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(exist_ok=True)
-            self._lock = _locked(self.folder / "conversion.json")
+            self._lock = lock_description(self.folder / "conversion.json")
         except OSError as error:
             self._remove_made()
             raise self._not_begun(error) from error
         with ExitStack() as undo:
             undo.callback(os.close, self._lock)
             try:
-                _agree(self._lock, self.folder, description, resume=resume)
-                self._notes = os.open(self.folder / "notes", _OPEN, 0o666)
+                agree_on_description(self._lock, self.folder, description, resume=resume)
+                self._notes = os.open(self.folder / "notes", OPEN_FLAGS, 0o666)
                 undo.callback(os.close, self._notes)
-                _check_whole(self.folder / "database")
+                check_whole(self.folder / "database")
                 self._environment = lmdb.open(
                     os.fsencode(self.folder / "database"),
                     map_size=map_bytes,
@@ -197,16 +199,16 @@ class Draft:
             for name, content in (files or {}).items():
                 path = database / name
                 path.write_text(content, encoding="utf-8", errors="surrogateescape")
-                _sync(path)
-            _sync(database / "data.mdb")
-            _sync(database)
+                sync(path)
+            sync(database / "data.mdb")
+            sync(database)
             try:
                 database.rename(self._final)
             except OSError:
                 if os.path.lexists(self._final):
                     raise self._overtaken() from None
                 raise
-            _sync(self._final.parent)
+            sync(self._final.parent)
         except (lmdb.Error, OSError) as error:
             raise self._failure(error) from error
         self.discard()
@@ -274,7 +276,8 @@ class Draft:
 
     def _overtaken(self) -> ConversionError:
         return ConversionError(
-            f"{self._final}: was made by somebody else meanwhile; remove it and go on with --resume"
+            f"{self._final}: was made by another process meanwhile; remove it and continue with "
+            f"--resume"
         )
 
     def _not_begun(self, error: lmdb.Error | OSError) -> ConversionError:
@@ -294,136 +297,8 @@ class Draft:
 
     def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        left = room(self.folder)  # LMDB tells a full disk as an I/O error
+        left = room(self.folder)  # LMDB reports a full disk as an I/O error
         return ConversionError(
             f"{self.folder}: writing the database failed: {what}; {left}; "
-            f"what was written before is kept: see to the disk and go on with --resume"
+            f"what was written before is kept: see to the disk and continue with --resume"
         )
-
-
-def check_free(final: Path) -> None:
-    """Refuse a place for a database where something is.
-
-    Raises:
-        ConversionError: There is.
-    """
-    if not os.path.lexists(final):
-        return
-    # Where DB is forgotten, the last of the inputs stands in its place: nobody is to remove that.
-    may_go = final.is_dir() and {path.name for path in final.iterdir()} <= _DATABASE_FILES
-    cure = "remove it, or choose another name" if may_go else "and is no database; name another"
-    raise ConversionError(f"{final.absolute()}: is there already{';' if may_go else ''} {cure}")
-
-
-def _describe(descriptor: int, content: bytes) -> None:
-    """Write the description of a draft, all of it or nothing."""
-    written = 0
-    try:
-        written = os.pwrite(descriptor, content, 0)
-        os.fsync(descriptor)
-    finally:
-        if written < len(content):
-            os.ftruncate(descriptor, 0)
-    if written < len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _check_whole(folder: Path) -> None:
-    """Refuse a database that was cut or damaged: LMDB would map it, and end the process.
-
-    One that was not even begun whole, as on a full disk, is removed.
-
-    Raises:
-        ConversionError: It was.
-    """
-    data = folder / "data.mdb"
-    if folder.is_symlink() or find_irregular(folder.glob("*")) is not None:
-        raise ConversionError(
-            f"{folder}: holds a link, or what is no file, and is not written to; remove "
-            f"{folder.parent} to begin anew, without --resume"
-        )
-    if not data.exists():
-        return
-    if data.stat().st_size < 2 * os.sysconf("SC_PAGE_SIZE"):
-        shutil.rmtree(folder)
-    else:
-        try:
-            with closing(DatabaseFile(folder)) as file:
-                check_sound(file)
-        except SourceError as error:
-            raise ConversionError(
-                f"{error}; remove {folder.parent} to begin anew, without --resume"
-            ) from None
-
-
-def _locked(path: Path) -> int:
-    """Open the file that describes a draft, and return its descriptor, locked.
-
-    Raises:
-        ConversionError: Another process has it locked, or has just removed it.
-        OSError: It cannot be opened.
-    """
-    descriptor = os.open(path, _OPEN, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise ConversionError(
-            f"{path.parent}: another conversion is writing it; wait for its end, or choose "
-            f"another name"
-        ) from None
-    if os.fstat(descriptor).st_nlink == 0:
-        os.close(descriptor)
-        raise ConversionError(f"{path.parent}: another conversion has just ended; begin again")
-    return descriptor
-
-
-def _agree(descriptor: int, folder: Path, description: dict[str, Any], *, resume: bool) -> None:
-    """Write the description of a new draft, or compare it with that of an old one.
-
-    Raises:
-        ConversionError: There is an old one that is not to be resumed, or of something else.
-    """
-    content = os.pread(descriptor, 1 << 20, 0)
-    if not content:
-        others = sorted(path.name for path in folder.iterdir() if path.name != "conversion.json")
-        if others:
-            (folder / "conversion.json").unlink()
-            raise ConversionError(
-                f"{folder}: is there already, and holds {others[0]}, which is of no conversion; "
-                f"the folder is needed while the database is made: move it, or choose another name"
-            )
-        _describe(descriptor, json.dumps(description, indent=2).encode())
-        return
-    if not resume:
-        raise ConversionError(
-            f"{folder}: an earlier conversion has not finished; go on with it with --resume, "
-            f"or remove the folder to begin anew"
-        )
-    try:
-        before = dict(json.loads(content))
-    except (TypeError, ValueError):
-        before = {}
-    if before.get("format") != description.get("format"):
-        raise ConversionError(
-            f"{folder}: cannot be resumed: it is of another version of this program, or damaged; "
-            f"remove the folder to begin anew, without --resume"
-        )
-    other = sorted(
-        name for name in {*before, *description} if before.get(name) != description.get(name)
-    )
-    if other:
-        raise ConversionError(
-            f"{folder}: cannot be resumed, since what is converted has changed "
-            f"({', '.join(other)}); repeat the same command, or remove the folder to begin anew, "
-            f"without --resume"
-        )
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or a folder's entries are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

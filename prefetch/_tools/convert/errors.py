@@ -116,7 +116,7 @@ class UnreadableImagesError(ConversionError):
             f"{len(unreadable)} of {counted(num_images, 'image')} cannot be "
             f"{read_or_written(unreadable)}: "
             f"{_listed([str(one) for one in unreadable])}\n"
-            f"repair them or take them out with --skip-unreadable, and go on with --resume"
+            f"repair them or take them out with --skip-unreadable, and continue with --resume"
         )
 
 

@@ -1,15 +1,9 @@
-"""What a conversion asks of its input."""
+"""What a conversion asks of its input: records in an order, each with a key, a name and a stamp."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,70 +50,16 @@ class Examples(Protocol):
         """
 
     def stamp(self, index: int) -> bytes:
-        """Return what tells whether one is still as it was read, without reading it.
+        """Return the stamp of one's source, without reading it.
 
-        Where it differs, the content may have changed, and need not have.
+        Where it differs from an earlier one, the content may have changed, and need not have.
 
         Raises:
             UnreadableError: There is nothing to read any more.
         """
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what tells which examples these are, and how they are stored, from any others.
+        """Return digests of which examples these are and how they are stored, by what each is of.
 
-        What they hold is not in it. Names say what a value is of.
+        Their content is not in it.
         """
-
-
-_FIELDS: Final = struct.Struct("<qqq")
-STAMP_BYTES: Final = _FIELDS.size
-
-
-def stamp_of(status: os.stat_result) -> bytes:
-    """Return the stamp of a file: its size, and when content and entry were last changed.
-
-    The entry's time tells two files apart that exchanged their names.
-    """
-    return _FIELDS.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def stamp_of_all(paths: Sequence[str | os.PathLike[str]]) -> bytes:
-    """Return one stamp for several files.
-
-    Raises:
-        OSError: One of them is not there.
-    """
-    stamps = b"".join(stamp_of(os.stat(path)) for path in paths)  # noqa: PTH116 - plain strings
-    return stamps if len(paths) == 1 else hashlib.sha256(stamps).digest()[:STAMP_BYTES]
-
-
-MAX_BYTES: Final = 511
-"""LMDB takes no longer key."""
-
-_DIGITS: Final = 16
-
-
-def image_key(index: int, name: bytes) -> bytes:
-    """Return the key of an image: eight digits, an underscore and its name, as Caffe makes it.
-
-    No two images have the same key, since none have the same index. A key that LMDB would refuse
-    keeps as much of the beginning of the name as fits, at a character's boundary, then ``~`` and
-    the first 16 hexadecimal digits of the name's SHA-256.
-
-    Args:
-        index: Place in the list, counted from 0.
-        name: As it stands in the list.
-    """
-    key = b"%08d_%b" % (index, name)
-    if len(key) <= MAX_BYTES:
-        return key
-    digest = hashlib.sha256(name).hexdigest()[:_DIGITS].encode()
-    end = MAX_BYTES - 1 - len(digest)
-    while end and key[end] & 0xC0 == 0x80:  # the byte behind the cut goes on with a character
-        end -= 1
-    return key[:end] + b"~" + digest
-
-
-def is_shortened(index: int, name: bytes) -> bool:
-    """Return whether the key of an image does not hold its whole name."""
-    return len(b"%08d_" % index) + len(name) > MAX_BYTES

@@ -1,7 +1,7 @@
-"""What a finished database was made of, so that to resume its conversion again is no failure.
+"""What a conversion reports, and the file beside a finished database that keeps it.
 
-A file beside its data holds what the draft was described by, and what the conversion reported. The
-same list, labels and options are known by it; the content of the images is not.
+By that file a conversion that is resumed once more finds that it is finished: by the same list,
+labels and options, whatever the images hold.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def finished_text(description: dict[str, Any], report: Report) -> str:
 
 
 def is_finished(database: Path) -> bool:
-    """Return whether a database is there that tells what it was made of."""
+    """Return whether a database is there that says what it was made of."""
     return (database / FINISHED_FILE).is_file() and (database / "data.mdb").is_file()
 
 
 def finished_report(database: Path, description: dict[str, Any]) -> Report | None:
-    """Return what was reported of a database; None where it is of something else, or not told.
+    """Return what was reported of a database; None where it is of something else, or does not say.
 
     Args:
         database: Its folder.

@@ -16,7 +16,7 @@ import numpy as np
 
 from prefetch._tools.convert.draft import NOTE_BYTES
 from prefetch._tools.convert.errors import ChangedInputError, UnreadableError
-from prefetch._tools.convert.examples import STAMP_BYTES
+from prefetch._tools.convert.stamps import STAMP_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from prefetch._errors.printable import counted
+from prefetch._errors.printable import counted, printable_shape
 from prefetch._process.limits import num_cores
 from prefetch._tools.convert.draft import Draft
 from prefetch._tools.convert.errors import (
@@ -18,18 +15,16 @@ from prefetch._tools.convert.errors import (
     NothingConvertedError,
     ShapesDifferError,
     Unreadable,
-    UnreadableError,
     UnreadableImagesError,
 )
 from prefetch._tools.convert.examples import Example
-from prefetch._tools.convert.images import one_thread_a_call
+from prefetch._tools.convert.inputs.images import one_thread_a_call
+from prefetch._tools.convert.read_ahead import read_in_order
 from prefetch._tools.convert.report import FINISHED_FILE, Report, finished_report, finished_text
 from prefetch._tools.convert.resume import Stored, check_unchanged, note_of
-from prefetch._tools.step_thread import aside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import TypeAlias
 
@@ -41,9 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Records that wait for the writer: enough for it to wait for the disk meanwhile.
-_AHEAD_BYTES: Final = 1 << 26
-_CHUNKS_A_THREAD: Final = 64
 _REMARKS_KEPT: Final = 5
 
 
@@ -62,7 +54,7 @@ def convert(
     """Write a database of examples, in the order of their keys.
 
     It takes its name when it is whole. Whatever interrupts that leaves a folder beside it, of the
-    same name with ``.partial`` behind it, which ``resume`` goes on with.
+    same name with ``.partial`` behind it, which ``resume`` continues.
 
     Args:
         examples: What is stored.
@@ -70,12 +62,12 @@ def convert(
         threads: How many read; None for one a core. The result does not depend on it.
         check_size: Refuse records whose shape is not that of the first.
         skip_unreadable: Leave out images that cannot be read, instead of failing at the end.
-        resume: Go on with what an interrupted conversion of the same input has left, if it has;
+        resume: Continue what an interrupted conversion of the same input has left, if it has;
             where one has finished with the same names, labels and options, nothing is done.
         files: Text files that go into the folder too: names and contents.
         progress: Called now and then with the images done and the images in all.
         left_out: Called with the images that are left out, if there are any, before the database
-            takes its name; where it raises, all that is stored can be gone on with.
+            takes its name; where it raises, the conversion can be resumed.
 
     Raises:
         UnreadableImagesError: Images cannot be read, and are not to be skipped.
@@ -90,7 +82,7 @@ def convert(
     if finished is not None and _is_as_asked(
         finished, check_size=check_size, skip_unreadable=skip_unreadable
     ):
-        _tell(left_out, finished.unreadable)
+        _report_left_out(left_out, finished.unreadable)
         return finished
     with Draft(database, description, resume=resume) as draft:
         stored = frozenset(draft.keys())
@@ -107,14 +99,14 @@ def convert(
             with suppress(ConversionError):
                 draft.commit()  # what waits for the next commit may have taken minutes
             logger.warning(
-                "%s: %d of %s stored; --resume goes on with it",
+                "%s: %d of %s stored; --resume continues it",
                 draft.folder,
                 draft.num_committed,  # the tally may be one ahead
                 counted(len(examples), "record"),
             )
             raise
         except BaseException:
-            logger.warning("%s: what is stored so far; --resume goes on with it", draft.folder)
+            logger.warning("%s: what is stored so far; --resume continues it", draft.folder)
             raise
         unreadable = tuple(tally.unreadable)
         if tally.num_stored == 0:
@@ -123,10 +115,10 @@ def convert(
         if unreadable and not skip_unreadable:
             raise UnreadableImagesError(unreadable, len(examples))
         try:
-            _tell(left_out, unreadable)
+            _report_left_out(left_out, unreadable)
         except BaseException:
             logger.warning(
-                "%s: all that can be read is stored; --resume goes on with it", draft.folder
+                "%s: all that can be read is stored; --resume continues it", draft.folder
             )
             raise
         report = tally.report(len(examples))
@@ -134,10 +126,10 @@ def convert(
         return replace(report, size_bytes=draft.finish({**(files or {}), **kept}))
 
 
-def _tell(
+def _report_left_out(
     left_out: Callable[[tuple[Unreadable, ...]], None] | None, unreadable: tuple[Unreadable, ...]
 ) -> None:
-    """Call who wants to hear of the images that are left out, if there are any."""
+    """Call back with the images that are left out, if there are any."""
     if unreadable and left_out is not None:
         left_out(unreadable)
 
@@ -165,7 +157,7 @@ def _store(
 ) -> None:
     """Read what is to do, and store it in this order."""
     num_done = len(examples) - len(todo)
-    with one_thread_a_call(), closing(_in_order(examples, todo, num_threads)) as chunks:
+    with one_thread_a_call(), closing(read_in_order(examples, todo, num_threads)) as chunks:
         for outcomes in chunks:
             for index, outcome in outcomes:
                 if isinstance(outcome, Example):
@@ -243,81 +235,8 @@ class _Tally:
         """Refuse an example whose shape is not that of the first."""
         first_shape, first = next(iter(self._counted.first.items()))
         raise ShapesDifferError(
-            f"{self._examples.name(index)}: is {_shown(shape)} (channels x height x width), but "
-            f"{self._examples.name(first)} is {_shown(first_shape)}, and --check-size asks for one "
-            f"shape; replace it and go on with --resume, or remove {self._one_shape_in} and begin "
-            f"anew with --resize-height and --resize-width"
+            f"{self._examples.name(index)}: is {printable_shape(shape)} (channels x height x "
+            f"width), but {self._examples.name(first)} is {printable_shape(first_shape)}, and "
+            f"--check-size asks for one shape; replace it and continue with --resume, or remove "
+            f"{self._one_shape_in} and begin anew with --resize-height and --resize-width"
         )
-
-
-def _in_order(
-    examples: Examples, todo: Sequence[int], num_threads: int
-) -> Generator[list[Outcome]]:
-    """Yield chunks of examples, or why one cannot be read, in order; threads read ahead."""
-    ended = threading.Event()  # so that Ctrl-C waits for the images begun, not for their chunks
-    return aside(lambda: _read_ahead(examples, todo, num_threads, ended), give_up=ended.set)
-
-
-def _read_ahead(
-    examples: Examples, todo: Sequence[int], num_threads: int, ended: threading.Event
-) -> Generator[list[Outcome]]:
-    """Do so, until it has ended."""
-    waiting: deque[Future[list[Outcome]]] = deque()
-    pace = _Pace(chunk=1, most_waiting=2 * num_threads)
-    start = 0
-    with ThreadPoolExecutor(num_threads, thread_name_prefix="ringfeed-convert") as pool:
-        try:
-            while start < len(todo):
-                part = todo[start : start + pace.chunk]
-                waiting.append(pool.submit(_read, examples, part, ended))
-                start += pace.chunk
-                if len(waiting) > pace.most_waiting:
-                    outcomes = waiting.popleft().result()
-                    pace = _pace(outcomes, examples.chunk, num_threads)
-                    yield outcomes
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            ended.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _read(examples: Examples, indices: Sequence[int], ended: threading.Event) -> list[Outcome]:
-    """Read some examples, on one of the threads; fewer where nobody wants them any more."""
-    outcomes: list[Outcome] = []
-    for index in indices:
-        if ended.is_set():
-            break
-        try:
-            outcomes.append((index, examples.read(index)))
-        except UnreadableError as error:
-            outcomes.append((index, str(error)))
-    return outcomes
-
-
-class _Pace(NamedTuple):
-    """How far threads read ahead.
-
-    Attributes:
-        chunk: Examples that a thread reads at once.
-        most_waiting: Chunks that are begun and not stored.
-    """
-
-    chunk: int
-    most_waiting: int
-
-
-def _pace(outcomes: Sequence[Outcome], chunk: int, num_threads: int) -> _Pace:
-    """Return the pace for examples as large as some that were read.
-
-    Twice as many chunks as threads keep all of them busy; beyond, it is bytes that count.
-    """
-    nbytes = sum(len(one.value) for _, one in outcomes if isinstance(one, Example))
-    mean_bytes = nbytes // len(outcomes) + 1
-    chunk = max(1, min(chunk, _AHEAD_BYTES // (2 * num_threads * mean_bytes)))
-    most = _AHEAD_BYTES // (chunk * mean_bytes)
-    return _Pace(chunk, max(num_threads + 1, min(most, _CHUNKS_A_THREAD * num_threads)))
-
-
-def _shown(shape: Shape) -> str:
-    return " x ".join(map(str, shape))

@@ -23,9 +23,11 @@ import prefetch
 import prefetch.caffe
 from prefetch._config.schema import config_schema
 from prefetch._record.wire import encode_datum
-from prefetch.cli import inspect as inspecting
 from prefetch.cli import main
-from prefetch.cli.terminal import Patience, listening, print_fields
+from prefetch.cli.reports import survey as survey_report
+from prefetch.cli.reports.printing import print_fields
+from prefetch.cli.terminal.messages import forward_messages
+from prefetch.cli.terminal.progress import DelayedProgress
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -504,7 +506,7 @@ def test_what_lies_in_a_closed_folder_is_told_as_such(
 
 def test_where_the_terminal_has_no_blocks_bars_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
-    assert "#" == inspecting._bar_character()
+    assert "#" == survey_report._bar_character()
 
 
 # --- show ------------------------------------------------------------------------------------
@@ -889,12 +891,12 @@ def test_progress_shows_what_takes_longer_than_a_second(
 ) -> None:
     be_terminals(monkeypatch)
     now = 0.0
-    with Patience(lambda: now) as patience:
-        patience("reading", 1, 10)
+    with DelayedProgress(lambda: now) as progress:
+        progress("reading", 1, 10)
         assert ("", "") == capsys.readouterr()
         now = 1.5
-        patience("reading", 3, 10)
-        patience("reading", 10, 10)
+        progress("reading", 3, 10)
+        progress("reading", 10, 10)
     out, err = capsys.readouterr()
     assert "" == out
     assert "reading" in err
@@ -917,18 +919,18 @@ def test_every_command_that_may_take_long_shows_how_far_it_is(
     np.save("x.npy", np.zeros((300, 3, 8, 8), np.uint8))
     write_database(Path("many"), fingerprinted_images(2000, (1, 2, 2)))
     be_terminals(monkeypatch)
-    monkeypatch.setattr("prefetch.cli.terminal._PATIENCE_S", 1e9)
+    monkeypatch.setattr("prefetch.cli.terminal.progress._DELAY_S", 1e9)
     assert what not in run(*arguments)[2]
-    monkeypatch.setattr("prefetch.cli.terminal._PATIENCE_S", -1.0)
+    monkeypatch.setattr("prefetch.cli.terminal.progress._DELAY_S", -1.0)
     shutil.rmtree("db", ignore_errors=True)
     assert what in run(*arguments)[2]
 
 
 def test_progress_is_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    with Patience(lambda: now) as patience:
+    with DelayedProgress(lambda: now) as progress:
         now = 5.0
-        patience("reading", 3, 10)
+        progress("reading", 3, 10)
     assert ("", "") == capsys.readouterr()
 
 
@@ -941,11 +943,11 @@ def test_on_a_terminal_names_are_bold_and_values_as_they_are(
     assert "\x1b[1mname\x1b[0m  [red]/a/b[/red] :smile:" in out
 
 
-def test_listening_leaves_loggers_as_they_were() -> None:
+def test_forwarding_messages_leaves_loggers_as_they_were() -> None:
     logger = logging.getLogger("prefetch")
     before = (logger.level, logger.propagate, list(logger.handlers))
     told: list[tuple[str, str]] = []
-    with listening(lambda *what: told.append(what)):
+    with forward_messages(lambda *what: told.append(what)):
         logger.warning("%d and %s", 1, "two")
         logger.info("too little")
         warnings.warn("odd", prefetch.PrefetchWarning, stacklevel=1)

@@ -21,8 +21,6 @@ from processes import DEADLINE_S
 from prefetch._transform.mean_file import load_mean
 from prefetch.cli import main
 
-SCRIPTS = Path(__file__).parents[3] / "scripts"
-
 
 @pytest.fixture
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -315,7 +313,7 @@ def test_shapes_of_all_records_are_reported_and_warned_of_after_a_resume(
 # One of the images takes until the test lets it go on.
 _SLOW = """
     import sys
-    from prefetch._tools.convert.images import ImageExamples
+    from prefetch._tools.convert.inputs.images import ImageExamples
     from prefetch.cli import main
 
     read = ImageExamples.read
@@ -347,7 +345,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, err = process.communicate("go on\n", timeout=DEADLINE_S)
     assert 130 == process.returncode, err
-    (num_stored,) = re.findall(r"db\.partial: (\d+) of 100 records stored; --resume goes on", err)
+    (num_stored,) = re.findall(r"db\.partial: (\d+) of 100 records stored; --resume continues", err)
     assert "Traceback" not in err
     assert not Path("db").exists()
     capsys.readouterr()
@@ -418,13 +416,6 @@ def test_a_wrong_use_of_mean_exits_with_2(arguments: list[str], images: Path) ->
 def test_mean_of_a_database_that_is_not_there_exits_with_1(images: Path) -> None:
     assert 1 == main(["mean", "none", "mean.npy"])
     assert not Path("mean.npy").exists()
-
-
-@pytest.mark.parametrize("name", ["convert", "mean"])
-def test_the_commands_are_found_as_scripts(name: str) -> None:
-    command = [sys.executable, str(SCRIPTS / f"{name}.py"), "--help"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
-    assert f"ringfeed {name}" in run.stdout
 
 
 def test_names_that_are_no_text_are_stored_and_reported(

@@ -274,7 +274,7 @@ def test_no_database_gets_its_name_before_what_it_lacks_is_listed(
     out, err = capsys.readouterr()
     assert "" == out
     assert f"error: {report}: cannot be written" in err
-    assert "/db.partial: all that can be read is stored; --resume goes on with it" in err
+    assert "/db.partial: all that can be read is stored; --resume continues it" in err
     assert not Path("db").exists()
     assert 0 == main([*_SKIPPING, "left-out.tsv", "--resume", "--json"])
     told = json.loads(capsys.readouterr().out)

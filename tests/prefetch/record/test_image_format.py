@@ -16,8 +16,9 @@ from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.image_format import UnknownFormatError, canvas_of, format_of
 from prefetch._record.wire import encode_datum
 from prefetch._tools.convert.errors import UnreadableError
-from prefetch._tools.convert.images import ImageExamples, Treatment
-from prefetch._tools.convert.listing import Entry, Listing
+from prefetch._tools.convert.inputs.images import ImageExamples
+from prefetch._tools.convert.inputs.listing import Entry, Listing
+from prefetch._tools.convert.inputs.treatment import Treatment
 from prefetch._tools.examine import Examiner
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from prefetch._report.contact_sheet import (
     Tile,
     can_write,
     contact_sheet,
-    stacked,
-    tile_of,
+    make_tile,
+    stack_sheets,
     write_picture,
 )
 from prefetch._tools.preview import MOST_TILES, batch_sheet, record_sheet, view_batches
@@ -186,7 +186,7 @@ def test_a_name_that_is_no_pictures_is_refused(tmp_path: Path, name: str) -> Non
 
 def test_sheets_of_unequal_width_are_put_one_beneath_the_other() -> None:
     narrow, wide = draw(tile(plane(RED))), draw(*[tile(plane(BLUE))] * 9)
-    whole = stacked([narrow, wide])
+    whole = stack_sheets([narrow, wide])
     assert (len(narrow) + len(wide), wide.shape[1], 3) == whole.shape
     assert (count(narrow, RED), count(wide, BLUE)) == (count(whole, RED), count(whole, BLUE))
 
@@ -465,7 +465,7 @@ def test_a_large_image_is_stretched_by_the_values_of_the_whole_of_it() -> None:
     pixels = np.zeros((1, 300, 300), np.float32)
     pixels[0, 0, 0], pixels[0, 299, 299], pixels[0, 150, 150] = -5.0, 7.0, np.nan
 
-    tile = tile_of(pixels, "", "")
+    tile = make_tile(pixels, "", "")
 
     assert tile.values == (-5.0, 7.0)
     assert tile.pixels is not None

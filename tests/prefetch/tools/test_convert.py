@@ -33,7 +33,7 @@ from prefetch._tools.convert import (
     open_input,
 )
 from prefetch._tools.convert.draft import Draft
-from prefetch._tools.convert.store import _read
+from prefetch._tools.convert.read_ahead import _read
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ _CONVERT = """
     import sys
     from pathlib import Path
     from prefetch._tools.convert import InputOptions, convert, open_input
-    from prefetch._tools.convert.images import ImageExamples
+    from prefetch._tools.convert.inputs.images import ImageExamples
 
     read = ImageExamples.read
 

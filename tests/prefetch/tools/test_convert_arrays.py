@@ -12,11 +12,13 @@ import pytest
 
 import prefetch
 from prefetch._tools.convert import convert
-from prefetch._tools.convert.array_files import is_idx, read_arrays, read_cifar, read_mnist
-from prefetch._tools.convert.arrays import ArrayExamples
 from prefetch._tools.convert.errors import InputError, OptionsError
-from prefetch._tools.convert.inputs import InputOptions, open_input
-from prefetch._tools.convert.labels import LabelRule
+from prefetch._tools.convert.inputs.arrays import ArrayExamples
+from prefetch._tools.convert.inputs.cifar_files import read_cifar
+from prefetch._tools.convert.inputs.labels import LabelRule
+from prefetch._tools.convert.inputs.mnist_files import is_idx, read_mnist
+from prefetch._tools.convert.inputs.numpy_files import read_arrays
+from prefetch._tools.convert.inputs.open import InputOptions, open_input
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:

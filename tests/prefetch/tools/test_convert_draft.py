@@ -12,6 +12,7 @@ from databases import names_in, records_of
 from processes import run_code
 
 from prefetch._tools.convert import draft as draft_file
+from prefetch._tools.convert import draft_folder
 from prefetch._tools.convert.draft import Draft
 from prefetch._tools.convert.errors import ConversionError
 
@@ -102,7 +103,7 @@ def test_a_database_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    sync, rename = draft_file._sync, Path.rename
+    sync, rename = draft_folder.sync, Path.rename
 
     def noted_sync(path: Path) -> None:
         sync(path)
@@ -112,7 +113,7 @@ def test_a_database_is_on_the_disk_before_it_has_its_name(
         events.append("renamed")
         return rename(path, target)
 
-    monkeypatch.setattr(draft_file, "_sync", noted_sync)
+    monkeypatch.setattr(draft_file, "sync", noted_sync)
     monkeypatch.setattr(Path, "rename", noted_rename)
     with Draft(tmp_path / "db", INPUT) as draft:
         draft.put(b"a", b"b")
@@ -226,7 +227,7 @@ def test_a_disk_that_fills_up_costs_the_last_commit_only(tmp_path: Path) -> None
     database = tmp_path / "db"
     run = run_code(_FULL_DISK, database)
     assert 1 == run.returncode, run.stderr
-    assert "see to the disk and go on with --resume" in run.stderr
+    assert "see to the disk and continue with --resume" in run.stderr
     assert not database.exists()
     with Draft(database, INPUT, resume=True) as draft:
         stored = list(draft.keys())

@@ -13,8 +13,9 @@ import pytest
 import simplejpeg
 
 from prefetch._tools.convert.errors import OptionsError, UnreadableError
-from prefetch._tools.convert.images import ImageExamples, Treatment
-from prefetch._tools.convert.listing import Entry, Listing
+from prefetch._tools.convert.inputs.images import ImageExamples
+from prefetch._tools.convert.inputs.listing import Entry, Listing
+from prefetch._tools.convert.inputs.treatment import Treatment
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def test_a_name_with_a_zero_byte_is_unreadable(tmp_path: Path) -> None:
 def test_encoded_needs_a_name_that_tells_a_type_that_can_be_written(tmp_path: Path) -> None:
     write(tmp_path / "a.png", COLORS).startswith(b"\x89PNG")
     (tmp_path / "a.png").rename(tmp_path / "photo")
-    with pytest.raises(UnreadableError, match=r"^cannot be written: its name tells no type"):
+    with pytest.raises(UnreadableError, match=r"^cannot be written: its name has no ending"):
         examples(tmp_path, "photo", COLOR_ENCODED).read(0)
     assert 3 == decoded(stored(tmp_path, "photo", Treatment(encode_type="png"))).shape[2]
 

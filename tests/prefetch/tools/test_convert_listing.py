@@ -8,15 +8,20 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from processes import DEADLINE_S
 
 from prefetch._tools.convert.errors import InputError
-from prefetch._tools.convert.examples import MAX_BYTES, image_key
-from prefetch._tools.convert.labels import LabelError, LabelRule, check_labels, parse_label
-from prefetch._tools.convert.listing import Entry, find_classes, read_list
+from prefetch._tools.convert.inputs.class_folders import find_classes
+from prefetch._tools.convert.inputs.keys import MAX_BYTES, image_key
+from prefetch._tools.convert.inputs.labels import LabelError, LabelRule, check_labels, parse_label
+from prefetch._tools.convert.inputs.list_file import read_list
+
+if TYPE_CHECKING:
+    from prefetch._tools.convert.inputs.listing import Entry
 
 
 def entries(folder: Path, content: bytes, rule: LabelRule = LabelRule.STRICT) -> list[Entry]:

@@ -14,7 +14,8 @@ from processes import DEADLINE_S
 from prefetch._errors.classes import RecordError
 from prefetch._record.wire import encode_datum
 from prefetch._source.source import RecordSource
-from prefetch._tools.mean import Mean, _Decoding, compute_mean
+from prefetch._tools.mean import Mean, compute_mean
+from prefetch._tools.mean_images import ThreadDecoders
 from prefetch._transform.mean_file import load_mean
 from prefetch.caffe import BlobProto
 from prefetch.testing import encode_image, write_database
@@ -191,16 +192,16 @@ def test_a_mean_that_cannot_be_written_leaves_the_old_one(
 
 
 def test_all_cores_decode_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planes, together = _Decoding.planes, threading.Barrier(4, timeout=DEADLINE_S)
+    planes, together = ThreadDecoders.planes, threading.Barrier(4, timeout=DEADLINE_S)
     first = threading.Event()  # the first record is decoded alone, for the shape
 
-    def decoded_together(self: _Decoding, data: memoryview) -> NDArray[np.uint8]:
+    def decoded_together(self: ThreadDecoders, data: memoryview) -> NDArray[np.uint8]:
         if first.is_set():
             together.wait()  # broken, and an error, where fewer than four decode
         first.set()
         return planes(self, data)
 
-    monkeypatch.setattr(_Decoding, "planes", decoded_together)
+    monkeypatch.setattr(ThreadDecoders, "planes", decoded_together)
     monkeypatch.setattr("prefetch._tools.mean.num_cores", lambda: 4)
     images = RNG.integers(0, 256, (9, 4, 5), np.uint8)
     found = mean_of(tmp_path, [png(image) for image in images])

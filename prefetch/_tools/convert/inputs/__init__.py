@@ -1,0 +1,1 @@
+"""What a database is made of: listed images, class folders, arrays; each read as records."""

@@ -1,0 +1,1 @@
+"""What stands on a command line: configurations, files to write, and what is wrong with them."""

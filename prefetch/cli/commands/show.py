@@ -1,0 +1,116 @@
+"""``ringfeed show``: a picture of what a network will see."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from prefetch._errors.printable import counted, printable_key, printable_line
+from prefetch.cli.arguments.configs import (
+    ConfigArgument,
+    JsonOption,
+    LayerOption,
+    PhaseOption,
+    RootOption,
+    StageOption,
+    load,
+)
+from prefetch.cli.arguments.outputs import (
+    ForceOption,
+    check_free,
+    check_no_input,
+    check_picture_name,
+    config_files,
+)
+from prefetch.cli.reports.printing import print_json
+from prefetch.cli.terminal.progress import DelayedProgress
+
+if TYPE_CHECKING:
+    from prefetch._config.load import FeedConfig
+    from prefetch._tools.preview import BatchView
+
+
+def show(
+    config: ConfigArgument,
+    output: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="The picture, such as batches.png.", callback=check_picture_name
+        ),
+    ],
+    *,
+    batches: Annotated[int, typer.Option(min=1, max=64, help="How many batches.")] = 1,
+    channels: Annotated[
+        Literal["auto", "bgr", "rgb"],
+        typer.Option(
+            help="Order of three channels to show as true colours; auto: as transform.channels "
+            "says, and bgr where that is stored."
+        ),
+    ] = "auto",
+    phase: PhaseOption = None,
+    layer: LayerOption = None,
+    stage: StageOption = None,
+    root: RootOption = Path(),
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw the first batches that a network will see, with labels and keys.
+
+    Images are shown after crop, mirror and order of channels, and before mean and scale. The
+    numbers above them, such as the range of values, are those after mean and scale.
+    """
+    from prefetch._report.contact_sheet import stack_sheets, write_picture  # noqa: PLC0415 - OpenCV is slow to import
+    from prefetch._tools.preview import batch_sheet, view_batches  # noqa: PLC0415 - as above
+
+    check_no_input(output, [config])
+    options = load(config, phase=phase, layer=layer, stages=stage, root=root)
+    check_no_input(output, config_files(config, options))
+    check_free(output, force=force)
+    order = options.transform.channels if channels == "auto" else channels
+    views: list[BatchView] = []
+    sheets = []
+    with DelayedProgress() as progress:
+        for view in view_batches(options, batches):
+            progress("reading", len(views), batches)
+            views.append(view)
+            sheets.append(
+                batch_sheet(view, notes=(_described(config, options),), blue_first=order != "rgb")
+            )
+    write_picture(output, stack_sheets(sheets))
+    if as_json:
+        print_json({"picture": str(output.absolute()), "batches": [_as_json(one) for one in views]})
+    else:
+        records = counted(sum(len(view.keys) for view in views), "record")
+        batches_drawn = counted(len(views), "batch", "batches")
+        sys.stdout.write(f"{printable_line(str(output))}: {records} in {batches_drawn}\n")
+
+
+def _described(path: Path, options: FeedConfig) -> str:
+    transform = options.transform
+    done = [f"{path.name}: phase {options.phase}"]
+    if transform.crop_size:
+        place = "random" if options.phase == "train" else "centre"
+        done.append(f"{place} crop of {transform.crop_size}")
+    if transform.mirror:
+        done.append("mirrored at random")
+    if options.shuffle:
+        done.append("shuffled")
+    return ", ".join(done)
+
+
+def _as_json(view: BatchView) -> dict[str, Any]:
+    return {
+        "epoch": view.epoch,
+        "number": view.number,
+        "shape": list(view.shape),
+        "dtype": view.dtype,
+        "least": view.least,
+        "most": view.most,
+        "mean": view.mean,
+        "deviation": view.deviation,
+        "labels": view.labels,
+        "keys": [printable_key(key) for key in view.keys],
+    }

@@ -1,0 +1,1 @@
+"""What the commands report, as JSON and as text, and the tables that a conversion leaves."""

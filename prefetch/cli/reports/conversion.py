@@ -1,0 +1,124 @@
+"""What ``ringfeed convert`` warns of and reports."""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from prefetch._errors.printable import counted, printable_shape
+from prefetch.cli.reports.printing import printable_size, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from prefetch._tools.convert import Input, InputOptions, Report
+
+logger = logging.getLogger(__name__)
+
+_LINES_SHOWN = 10
+
+
+def warn_of_input(options: InputOptions, opened: Input) -> None:
+    """Log what is hardly meant about an input and its options."""
+    treatment = options.treatment
+    if not (treatment.resizes or treatment.may_keep):
+        logger.warning("one of --resize-height and --resize-width has no effect without the other")
+    if options.seed and not options.shuffle:
+        logger.warning("--seed has no effect without --shuffle")
+    for note in opened.notes:
+        logger.warning("%s", note)
+    if opened.num_keys_shortened:
+        logger.warning(
+            "%s longer than LMDB's keys, which hold the beginning and a digest",
+            counted(opened.num_keys_shortened, "name"),
+        )
+
+
+def warn_of_output(database: Path, done: Report) -> None:
+    """Log what a feed of the database needs, and what else is remarkable about it."""
+    if done.was_finished:
+        logger.warning(
+            "%s: is finished already, by the same names, labels and options; nothing was done, and "
+            "no content was compared",
+            database.absolute(),
+        )
+    channels = sorted({shape[0] for shape in done.shapes})
+    if len(channels) > 1:
+        logger.warning(
+            "there are records of %s channels; a feed needs force_color or force_gray for them",
+            " and ".join(map(str, channels)),
+        )
+    if len({shape[1:] for shape in done.shapes}) > 1:
+        logger.warning("the images have several sizes; a feed needs a crop_size for them")
+    if done.num_turned:
+        logger.warning(
+            "%s stored as they are, which EXIF asks to turn: a feed serves them upright with "
+            "force_color or force_gray, and lying without",
+            counted(done.num_turned, "JPEG"),
+        )
+    if done.remarks:
+        logger.warning(
+            "libjpeg remarks on %s, and leaves the pixels as they are: %s%s",
+            counted(done.num_remarked, "image"),
+            "; ".join(f"{path} ({remark})" for path, remark in done.remarks),
+            "; ..." if done.num_remarked > len(done.remarks) else "",
+        )
+
+
+def conversion_as_json(
+    database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
+) -> dict[str, Any]:
+    """Return a conversion's report for programs."""
+    return {
+        "database": str(database.absolute()),
+        "input": str(opened.kind),
+        "images": done.num_images,
+        "records": done.num_stored,
+        "records_resumed": done.num_resumed,
+        "records_unchanged": done.num_unchanged,
+        "shapes": [
+            {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
+        ],
+        "has_labels": opened.has_labels,
+        "classes": dict(opened.classes),
+        "unreadable": len(done.unreadable),
+        "unreadable_report": None if listed_in is None else str(listed_in),
+        "size_bytes": done.size_bytes,
+        "elapsed_s": elapsed_s,
+    }
+
+
+def conversion_as_fields(
+    database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
+) -> Iterator[tuple[str, str]]:
+    """Yield names and values of a conversion's report for people."""
+    yield "database", str(database)
+    yield "input", f"{opened.kind}, {counted(done.num_images, 'image')}"
+    resumed = f", {done.num_resumed} of them before" if done.num_resumed else ""
+    yield "records", f"{done.num_stored}{resumed}, in {elapsed_s:.1f} s"
+    if done.num_unchanged:
+        yield "", f"{counted(done.num_unchanged, 'image file')} stored unchanged"
+    yield from rows("shapes", _shapes(done.shapes))
+    if not opened.has_labels:
+        yield "labels", "none"
+    yield from rows("classes", _classes(opened.classes))
+    if done.unreadable:
+        left_out = counted(len(done.unreadable), "image")
+        yield "unreadable", f"{left_out} left out, listed in {listed_in}"
+    yield "size", printable_size(done.size_bytes)
+
+
+def _shapes(shapes: dict[tuple[int, int, int], int]) -> Iterator[str]:
+    for shape, count in islice(shapes.items(), _LINES_SHOWN):
+        yield f"{printable_shape(shape)}: {count}"
+    if len(shapes) > _LINES_SHOWN:
+        yield f"and {counted(len(shapes) - _LINES_SHOWN, 'more shape')}"
+
+
+def _classes(classes: Sequence[tuple[str, int]]) -> Iterator[str]:
+    for name, label in classes[:_LINES_SHOWN]:
+        yield f"{label}: {name}"
+    if len(classes) > _LINES_SHOWN:
+        yield f"and {len(classes) - _LINES_SHOWN} more; all are in classes.tsv"

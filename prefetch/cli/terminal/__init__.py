@@ -1,0 +1,1 @@
+"""The terminal: standard streams, consoles, progress, and what the packages log and warn of."""
