@@ -87,11 +87,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Take the mark of reStructuredText that begins a block of code for what it is."""
+    """Take a docstring's reStructuredText for what it is: roles, and ``::`` before code."""
     del page, config, files
-    return re.sub(
-        r"::</p>(?=\s*<div class=\"[^\"]*highlight)", ":</p>", html.replace("<p>::</p>", "")
-    )
+    html = re.sub(r":(?:mod|class|func|meth|attr|exc|data):(?=<code>)", "", html)
+    html = html.replace("<p>::</p>", "")
+    return re.sub(r'::</p>(?=\s*<div class="[^"]*highlight)', ":</p>", html)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
