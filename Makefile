@@ -29,8 +29,22 @@ demo: venv ## train a network on 1,797 real digit scans, fed from an LMDB
 
 .PHONY: test
 test: venv ## run the tests, those of the CUDA device on a fake one included
-	@$(RUN) -m pytest $(if $(ARGS),$(ARGS),-n 2)
-	@$(if $(ARGS),,$(MAKE) test-fakecuda)
+ifeq ($(ARGS),)
+	@mkdir -p build && rm -f build/skipped.txt
+	@RINGFEED_SKIPPED=build/skipped.txt $(RUN) -m pytest -n 2
+	@RINGFEED_SKIPPED=build/skipped.txt $(MAKE) test-fakecuda
+	@echo "All tests passed. Of the tests, then of those on the fake CUDA device:"; cat build/skipped.txt
+else
+	@$(RUN) -m pytest $(ARGS)
+endif
+
+# What takes long is left out: faults and properties, real threads and processes under stress, the
+# packages and documents, and of the rooms what is marked slow, such as the sanitizers' runs.
+.PHONY: test-fast
+test-fast: venv ## run the rooms' own tests, but for those marked slow: under a minute on two idle cores
+	@$(RUN) -m pytest -q -n 2 -m "not slow" tests/memory tests/prefetch $(ARGS)
+	@echo "Left out: tests marked slow, and all outside of tests/memory and tests/prefetch, the fake CUDA"
+	@echo "device's among them. make test runs them all."
 
 # An environment of its own: CuPy, and Cython to build one module of it against the fake. The first
 # run fetches CuPy's wheel and sources and takes two minutes; what is built stays in build/fakecuda.
@@ -87,6 +101,17 @@ types: venv ## mypy, strict
 .PHONY: check
 check: lint types test ## lint, types and test
 
+# An environment of its own. Nothing is imported: the reference is made from the sources.
+DOCS := .venv-docs
+
+.PHONY: docs
+docs: ## build the guide and a reference of the API into build/docs; a warning is an error
+	@[ -x $(DOCS)/bin/python ] || { $(MAKE) venv && $(RUN) -m venv $(DOCS); }
+	@$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade 'pip>=25.1'
+	@$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet --group docs
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs --quiet build --strict
+	@echo build/docs/index.html
+
 .PHONY: format
 format: venv ## rewrite the sources as ruff formats them
 	@$(RUN) -m ruff format .
@@ -107,5 +132,5 @@ venv: ## make the environment, or bring it up to date with pyproject.toml
 
 .PHONY: clean
 clean: ## remove what was built and cached, the environments and the demo's database included
-	@rm -rf "$(VENV)" $(FAKECUDA) .venv-rehearsal build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf "$(VENV)" $(FAKECUDA) $(DOCS) .venv-rehearsal build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find memory prefetch scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Write the README's table of options from the models that check a configuration.
+"""Write the guide's table of options from the models that check a configuration.
 
 Usage: python scripts/gen_options.py [--check]
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prefetch._config.schema import option_table
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+GUIDE = Path(__file__).resolve().parent.parent / "docs" / "guide" / "configuration.md"
 BEGIN = "<!-- options: made by scripts/gen_options.py -->\n"
 END = "<!-- end of options -->\n"
 
@@ -41,14 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only compare, and write nothing")
     check = parser.parse_args(arguments).check
-    present = README.read_text(encoding="utf-8")
+    present = GUIDE.read_text(encoding="utf-8")
     wanted = with_table(present)
     if present == wanted:
         return 0
     if check:
-        print(f"{README} is not up to date; run: python scripts/gen_options.py", file=sys.stderr)
+        print(f"{GUIDE} is not up to date; run: python scripts/gen_options.py", file=sys.stderr)
         return 1
-    README.write_text(wanted, encoding="utf-8")
+    GUIDE.write_text(wanted, encoding="utf-8")
     return 0
 
 

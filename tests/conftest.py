@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
+import zlib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,31 @@ if TYPE_CHECKING:
 
 settings.register_profile("ringfeed", deadline=None)  # a shared machine may stand still for a while
 settings.load_profile("ringfeed")
+
+
+# Bytes of a record would make an id of hundreds of characters, one escape after another.
+_MAX_BYTES_IN_ID = 24
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    if isinstance(val, bytes) and len(val) > _MAX_BYTES_IN_ID:
+        return f"{len(val)}bytes-{zlib.crc32(val):08x}"
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End with what was skipped and why; `make test` repeats it after both of its runs."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    lines = [f"skipped {num}: {reason}" for reason, num in sorted(reasons.items())]
+    lines = lines or ["skipped none"]
+    for line in lines:
+        terminalreporter.write_line(line)
+    if record := os.environ.get("RINGFEED_SKIPPED"):
+        with Path(record).open("a", encoding="utf-8") as file:
+            file.writelines(f"  {line}\n" for line in lines)
 
 
 def _open_files() -> set[str]:

@@ -3,7 +3,7 @@
 The models are frozen and strict. Text is never turned into a number nor a number into a boolean,
 so a quoted ``"1e-3"`` is a fault here and not a surprise in training; unknown options are refused.
 
-The texts of the fields are the documentation: the JSON schema and the README's table are made
+The texts of the fields are the documentation: the JSON schema and the guide's table are made
 from them (:mod:`prefetch._config.schema`). Importing pydantic takes a third of the time that
 ``import prefetch`` may take, so this module is imported at first use.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
-_DOCUMENTS = [_CHECKOUT / "README.md", *sorted((_CHECKOUT / "docs" / "guide").glob("*.md"))]
+_DOCUMENTS = [*sorted(_CHECKOUT.glob("*.md")), *sorted((_CHECKOUT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
@@ -75,11 +75,7 @@ def test_every_example_in_a_document_works(document: Path) -> None:
             _check_session(block["text"], namespace, document, line)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [_CHECKOUT / "README.md", *sorted((_CHECKOUT / "docs").rglob("*.md"))],
-    ids=_name,
-)
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=_name)
 def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))
     missing = [link for link in links if not (document.parent / link).exists()]

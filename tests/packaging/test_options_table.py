@@ -1,4 +1,4 @@
-"""The README's table of options is the one that the models give."""
+"""The guide's table of options is the one that the models give."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import gen_options
 
 
-def test_the_readme_s_table_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guide_s_table_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     status = gen_options.main(["--check"])
     assert (0, "") == (status, capsys.readouterr().err)
 

@@ -14,6 +14,8 @@ from processes import run_on_a_full_disk
 
 from prefetch.cli import main
 
+pytestmark = pytest.mark.slow  # most are processes
+
 
 @pytest.fixture
 def folder(workplace: Path) -> Path:

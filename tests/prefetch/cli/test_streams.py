@@ -12,6 +12,8 @@ from processes import run_code, run_in_shell
 if TYPE_CHECKING:
     from processes import Ended
 
+pytestmark = pytest.mark.slow  # each is a process
+
 COMMANDS = {
     "convert": "convert x.npy db --json",
     "mean": "mean data/lmdb --json",

@@ -157,6 +157,7 @@ for what in ("\u6f22", "a\ud800"):
     assert expected == ended.stdout.decode().splitlines(), ended.stderr.decode()
 
 
+@pytest.mark.slow
 def test_commands_work_in_a_locale_without_the_letters_of_their_paths(named: Path) -> None:
     images = named / "imgs"
     for number, name in enumerate(("hünd", "kätz")):

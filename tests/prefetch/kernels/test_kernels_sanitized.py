@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # builds the kernels three times
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 TESTS = (
     "tests/prefetch/kernels/test_kernels.py",

@@ -228,6 +228,7 @@ def test_no_more_bytes_go_to_the_device_than_without_it(
         assert found.holds_windows(place) == (place[1:] == (16, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("policy", ["raise", "skip"])
 @pytest.mark.parametrize(
