@@ -20,8 +20,9 @@ import pytest
 import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
 from memory.testing import FailingDevice, hold, live_buffers, peek
+from prefetch._pipeline.coordinator import Coordinator
+from prefetch._pipeline.light_batches import LightBatches
 from prefetch._pipeline.part_filler import Filler
-from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._record.decode import ImageDecoder
 from prefetch._ring.slot import Slot
 from prefetch._source.lmdb.mapped import Mapping
@@ -233,7 +234,7 @@ EFFECTS: dict[str, tuple[type, str, str, dict[str, Any]]] = {
     "parse or decode": (RecordTransformer, "fill", "fill", {}),
     "shape": (RecordTransformer, "sample_shape", "read", {}),
     "walk of a second database": (Walker, "_places", "plan", {}),
-    "memory": (Slot, "shape", "allocate", {}),
+    "memory": (Slot, "bind", "allocate", {}),
 }
 
 
@@ -250,7 +251,7 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1
+            "prefetch._pipeline.planner._PAGES_INDEXED_AT_ONCE", -1
         )  # walk the first epoch
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
@@ -315,11 +316,11 @@ def test_an_error_of_the_device_has_a_note_of_database_batch_and_stage(
 
 
 BETWEEN_STEPS: dict[str, tuple[type, str]] = {
-    "next job": (Prefetcher, "next_job"),
-    "another opening": (Prefetcher, "next_opening"),
-    "shaped": (Prefetcher, "shaped"),
-    "filling ahead": (Filler, "fill_ahead"),
-    "counting": (Prefetcher, "parts_done"),
+    "next job": (Coordinator, "next_job"),
+    "another opening": (Coordinator, "next_opening"),
+    "shaped": (Coordinator, "split_into_parts"),
+    "filling ahead": (LightBatches, "fill_together"),
+    "counting": (Coordinator, "parts_done"),
     "a reader's beginning": (Filler, "__init__"),
 }
 
@@ -338,7 +339,7 @@ def test_a_reader_that_dies_with_a_batch_in_its_hands_is_the_consumers_error_and
     with pytest.MonkeyPatch.context() as patch:
         if split:  # batches are filled in parts, by several readers
             patch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
-            patch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
@@ -365,7 +366,7 @@ def test_readers_that_all_die_with_parts_of_a_batch_left_are_an_error_and_no_han
 ) -> None:
     owner, name = BETWEEN_STEPS[between]
     monkeypatch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
-    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
     feed = prefetch.open(_options(source, threads))
     _Nth(monkeypatch, owner, name, number=3, error=MemoryError("on command"), and_later=True)
     taken, told = _take_all(feed)
@@ -396,7 +397,7 @@ def test_the_nth_image_or_page_that_fails_is_the_consumers_error_behind_the_batc
     error = OSError(5, "Input/output error, on command")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", -1
+            "prefetch._pipeline.planner._PAGES_INDEXED_AT_ONCE", -1
         )  # walk the first epoch
         feed = prefetch.open(options)
         if effect == "decode":

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import prefetch
-from prefetch._pipeline import prefetcher, schedule
-from prefetch._pipeline.prefetcher import Prefetcher
+from prefetch._pipeline import light_batches, planner
+from prefetch._pipeline.coordinator import Coordinator
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from prefetch._ring.slot import Slot
+    from prefetch._pipeline.schedule import Part
+    from prefetch._ring.filling import Filling
 
     Until = Callable[[Callable[[], bool]], None]
 
@@ -29,20 +30,19 @@ def source(tmp_path: Path) -> Path:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What readers did, in order."""
     events: list[str] = []
-    plan_into, parts_done = Prefetcher.plan_into, Prefetcher.parts_done
+    plan_one, parts_done = Coordinator.plan, Coordinator.parts_done
 
-    def plan(self: Prefetcher, slot: Slot) -> None:
-        events.append(f"plan {slot.sequence}")
-        plan_into(self, slot)
+    def plan(self: Coordinator, filling: Filling) -> None:
+        events.append(f"plan {filling.sequence}")
+        plan_one(self, filling)
 
-    def done(self: Prefetcher, parts: Iterable[Any]) -> list[Slot]:
-        parts = list(parts)
-        events.extend(f"hand over {part.slot.sequence}" for part, _ in parts)
+    def done(self: Coordinator, parts: Sequence[Part]) -> list[Filling]:
+        events.extend(f"hand over {part.filling.sequence}" for part in parts)
         return parts_done(self, parts)
 
-    monkeypatch.setattr(schedule, "_MIN_RAW_BYTES_TO_SPLIT", 0)  # so no batch is light
-    monkeypatch.setattr(Prefetcher, "plan_into", plan)
-    monkeypatch.setattr(Prefetcher, "parts_done", done)
+    monkeypatch.setattr(light_batches, "_MIN_RAW_BYTES_TO_SPLIT", 0)  # so no batch is light
+    monkeypatch.setattr(Coordinator, "plan", plan)
+    monkeypatch.setattr(Coordinator, "parts_done", done)
     return events
 
 
@@ -66,7 +66,7 @@ def test_the_next_batch_is_planned_before_one_is_handed_over(
 def test_a_batch_is_not_held_back_for_a_plan_that_reads(
     source: Path, seen: list[str], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetcher, "_PAGES_INDEXED_AT_ONCE", 0)  # so the first epoch is walked
+    monkeypatch.setattr(planner, "_PAGES_INDEXED_AT_ONCE", 0)  # so the first epoch is walked
     _ready(source, until, prefetch=2)
     assert seen == ["plan 0", "hand over 0", "plan 1", "hand over 1", "plan 2", "hand over 2"]
 

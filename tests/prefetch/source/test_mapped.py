@@ -129,15 +129,15 @@ def test_a_feed_serves_the_same_bytes_walked_mapped_and_unmapped(
 def test_the_walker_is_left_after_the_first_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+    monkeypatch.setattr("prefetch._pipeline.planner._PAGES_INDEXED_AT_ONCE", 0)
     source = write_database(tmp_path / "db", fingerprinted_images(20))
     with prefetch.open({"source": source, "batch_size": 8}) as feed:
         prefetcher = feed._prefetcher
-        assert prefetcher._walker is not None
+        assert prefetcher.coordinator.planner.walker is not None
         for _ in range(2):
             for batch in feed:
                 assert (batch.data.numpy() == batch.label.numpy()[:, None, None, None]).all()
-        assert prefetcher._walker is None
+        assert prefetcher.coordinator.planner.walker is None
 
 
 def test_damaged_pages_are_an_error_or_other_bytes_and_never_a_crash(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_a_feed_of_a_damaged_database_raises_or_serves_other_bytes_and_never_die
 ) -> None:
     """Walked, looked up and both: LMDB's own cursor ends the process on such pages."""
     if not indexed_at_once:
-        monkeypatch.setattr("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+        monkeypatch.setattr("prefetch._pipeline.planner._PAGES_INDEXED_AT_ONCE", 0)
     images = np.zeros((60, 3, 20, 20), np.uint8)
     folder = write_database(
         tmp_path / "db",
@@ -413,7 +413,7 @@ def test_a_damaged_leaf_is_an_error_of_the_batch_that_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, content: bytes, *, is_mapped: bool
 ) -> None:
     """The walk had begun well: the error comes in its turn, with the path and the page."""
-    monkeypatch.setattr("prefetch._pipeline.prefetcher._PAGES_INDEXED_AT_ONCE", 0)
+    monkeypatch.setattr("prefetch._pipeline.planner._PAGES_INDEXED_AT_ONCE", 0)
     images = fingerprinted_images(60, (3, 20, 20))
     folder = write_database(tmp_path / "db", images)
     with RecordSource.open(folder) as opened:
