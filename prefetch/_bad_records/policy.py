@@ -23,7 +23,7 @@ logger = logging.getLogger("prefetch")
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that another one stands in for.
+    """A record that was replaced by another one.
 
     Attributes:
         record: Its index in the source.
@@ -39,17 +39,13 @@ class BadRecord:
 class BadRecords:
     """What is done about bad records, and the count of the different ones that batches met.
 
-    `count` is guarded by the prefetcher's lock, asking is not; the rest never changes.
+    The prefetcher's lock guards `count`; reading needs none.
 
     Args:
         skip: Whether bad records are replaced; otherwise the first is an error.
         max_bad_records: How many different ones are replaced before that is an error.
         quarantine: Where their bytes are kept; None for nowhere. It is closed with this object.
 
-    Attributes:
-        skip: As given.
-        max_bad_records: As given.
-        quarantine: As given.
     """
 
     def __init__(
@@ -99,7 +95,7 @@ class BadRecords:
         """
         records: set[int] = set()
         kinds: set[str] = set()
-        news: list[BadRecord] = []
+        to_log: list[BadRecord] = []
         too_many: TooManyBadRecordsError | None = None
         for bad in found:
             if bad.record not in self._records:
@@ -112,16 +108,19 @@ class BadRecords:
                 break
             if bad.kind not in self._kinds and bad.kind not in kinds:
                 kinds.add(bad.kind)
-                news.append(bad)
+                to_log.append(bad)
         # At the end, in calls of C: where a signal handler raises, the batch comes again.
         self._records.update(records)
         self._kinds.update(kinds)
         if too_many is not None:
             raise too_many
-        return news
+        return to_log
 
 
-def log(news: Iterable[BadRecord]) -> None:
-    """Log the first bad record of each kind; without a lock, since a handler may do anything."""
-    for bad in news:
+def log(to_log: Iterable[BadRecord]) -> None:
+    """Log the first bad record of each kind.
+
+    Call it without any lock: a handler of the log may do anything, closing the feed included.
+    """
+    for bad in to_log:
         logger.warning("skipped a bad record (others like it are only counted): %s", bad.error)

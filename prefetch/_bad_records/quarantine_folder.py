@@ -1,9 +1,9 @@
 """The folder of a quarantine: making it whole, telling it from other databases, what goes wrong.
 
-A database that is made where the disk is full would stay half a database, which LMDB opens never
-again. So it is made under another name and linked to its own. Beside it lies an empty file that
-says what it is. Quarantines of earlier versions lack that; they are told by how they were written:
-each record in a transaction of its own, into a map that grew as they did.
+LMDB never opens a database again whose making was cut short, as by a full disk. So a quarantine is
+made under another name and linked to its own. An empty file beside it says what it is. Quarantines
+of earlier versions lack that, and are recognised by how they were written: each record in a
+transaction of its own, into a map that grew with them.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _opened_anew(path: Path, *, map_size: int) -> lmdb.Environment:
         subdir=False,
         lock=False,
         map_size=map_size,
-        mode=0o666,  # less umask, as for every other file; LMDB's binding has 0644
+        mode=0o666,  # less umask, as for every other file; py-lmdb's default is 0644
     )
 
 

@@ -59,7 +59,7 @@ MAX_PIXELS_PER_BYTE: Final = 2048
 """How many pixels a byte of such an image may stand for: twice what deflate can make of one."""
 
 _FREE_SCANS: Final = 16
-"""Encoders make a dozen at the most; each takes a pass over all pixels."""
+"""Encoders make at most a dozen; each takes a pass over all pixels."""
 
 _SCAN_BYTES: Final = 10
 """The least that a scan takes."""

@@ -39,12 +39,12 @@ _INTEGERS: Final = {1: "B", 3: "H", 4: "I", 16: "Q"}
 
 
 class Canvas(NamedTuple):
-    """What is decoded takes.
+    """How much memory decoding an image takes.
 
     Attributes:
         height: In pixels.
         width: In pixels.
-        weight: How many times four bytes, 1 at the least, a decoder takes for a pixel.
+        weight: How many times four bytes a decoder takes for a pixel, 1 or more.
     """
 
     height: int

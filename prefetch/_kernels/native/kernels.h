@@ -75,7 +75,7 @@ static inline bool set_fault(struct fault *fault, enum reason reason, int num_nu
 #define NUMBERS(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
 
-/* datum.c: DatumView of prefetch/_record/wire.py. */
+/* datum.c: DatumView of prefetch/_record/datum.py. */
 
 struct datum {
     int32_t channels, height, width, label; /* as stored; 0 where absent */
@@ -131,7 +131,7 @@ struct image {
     uintptr_t prefetch_distance;
 };
 
-/* Find the pixels of a raw record (raw_pixels of the twin). */
+/* Find the pixels of a raw record (DatumView.pixels of the twin). */
 bool find_pixels(const struct datum *datum, enum element element, struct image *image,
                  struct fault *fault);
 

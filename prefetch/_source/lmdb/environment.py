@@ -153,7 +153,7 @@ def hold_to_write(folder: str, *, map_size: int) -> SharedEnvironment:
 
 
 def release(shared: SharedEnvironment) -> None:
-    """Give one hold back; the last one closes the environment, if it was opened here.
+    """Release one hold; the last one closes the environment, if it was opened here.
 
     Waits for no lock, so that a finalizer may call it on any thread. Where another thread is
     opening a database at the moment, that thread closes the environment instead.
@@ -164,7 +164,7 @@ def release(shared: SharedEnvironment) -> None:
 
 def _settle() -> None:
     """Drop what was released, unless another thread is about to."""
-    # Whoever holds the lock comes here after letting go of it, so nothing stays in the queue.
+    # Whoever holds the lock comes here after releasing it, so nothing stays in the queue.
     held = [True]
     while held[0] and not _released.empty():
         held = []

@@ -173,7 +173,7 @@ class DatabaseFile:
             SourceError: The file cannot be read.
         """
         found = self.read(num_bytes, offset)
-        while len(found) < num_bytes:  # one call of the system reads 2 GB at the most
+        while len(found) < num_bytes:  # one call of the system reads 2 GB at most
             more = self.read(num_bytes - len(found), offset + len(found))
             if not more:
                 self.check_size(meta)

@@ -1,10 +1,10 @@
 """The packed index: from the place of a record in key order to its key.
 
-LMDB keeps no count of the records under a branch, so it has no way to the n-th record but n steps,
-and a list of 100 million keys as Python objects takes 6 GB. The index keeps two numbers a *leaf
-page* instead: which page, and how many records come before it. A leaf holds one record at the
-least, so that is 8 bytes a record at the most, and 0.1 to 4 where records are not themselves about
-half a page. It is built from the branches and the leaves' headers; no value is read.
+LMDB does not count the records under a branch, so it reaches the n-th record in n steps only, and a
+list of 100 million keys as Python objects takes 6 GB. The index keeps two numbers a *leaf page*
+instead: which page, and how many records come before it. A leaf holds at least one record, so that
+is at most 8 bytes a record, and 0.1 to 4 where records are smaller than half a page. It is built
+from the branches and the leaves' headers; no value is read.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class _Walk:
             found.append(self._pages.children(number))
             num_found += found[-1].size
             if num_found > self._meta.last_page:
-                raise self._tangled()
+                raise self._bad_tree()
             if position % _BRANCHES_A_REPORT == 0:
                 self._report(_BRANCHES_A_REPORT)
         self._report(level.size % _BRANCHES_A_REPORT)
@@ -203,9 +203,9 @@ class _Walk:
 
     def _check(self, level: npt.NDArray[np.int64]) -> None:
         if level.max() > self._meta.last_page or np.unique(level).size != level.size:
-            raise self._tangled()
+            raise self._bad_tree()
 
-    def _tangled(self) -> CorruptDatabaseError:
+    def _bad_tree(self) -> CorruptDatabaseError:
         return CorruptDatabaseError(
             self._path, "is damaged: its tree reaches a page twice, or leaves the file"
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prefetch._source.lmdb.file import DatabaseFile
 
 _MOST_LINKS: Final = 40  # as many as Linux follows
-LOCK_FILE_BYTES: Final = 8192  # for 126 readers, as many as LMDB has unless it is told
+LOCK_FILE_BYTES: Final = 8192  # for 126 readers, as many as LMDB has by default
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

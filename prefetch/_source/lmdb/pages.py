@@ -9,7 +9,7 @@ between its slots and its nodes begins and ends (2 each, from the start of the p
 the offset of one node each, in key order. A node has three 16-bit words, the size of its key (2)
 and the key. The words are the child's page number in a branch, and in a leaf the value's size (two
 words) and flags. A leaf's value follows its key; a long one begins behind the header of a page of
-its own, whose number follows the key, and goes on over as many pages as that header says.
+its own, whose number follows the key, and takes as many pages as that header says.
 """
 
 from __future__ import annotations

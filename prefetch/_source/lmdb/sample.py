@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_BRANCHES: Final = 300
 _LEAVES_A_CHUNK: Final = 128
-_RECORDS_A_FIND: Final = 16  # each may take a page from the disk, and whoever asks may stop
+_RECORDS_A_FIND: Final = 16  # each may read a page from the disk, and the caller may stop
 
 
 class RecordSampler:

@@ -94,7 +94,9 @@ class Snapshot:
             modified_ns, self._transaction, self._committed = self._begin()
             undo.callback(self._transaction.abort)
             self._is_pinned = self._is_registered()
-            if lock and not self._is_pinned:  # so LMDB goes on where the file system is read-only
+            if (
+                lock and not self._is_pinned
+            ):  # LMDB itself continues without, where the file system is read-only
                 raise unlockable(self.path, self.file.data_path)
             self._closed = self._is_replaced = False
             # When the file was modified last at each commit that left the snapshot as it was.
@@ -234,7 +236,7 @@ class Snapshot:
         )
 
     def close(self) -> None:
-        """End the transaction and let go of the environment; idempotent.
+        """End the transaction and release the environment; idempotent.
 
         Waits for blocks that are using the snapshot. Memory that was handed out stays mapped.
         """
@@ -242,7 +244,7 @@ class Snapshot:
             return
         self._closed = True
         for use in list(self._uses.values()):
-            with use:  # whoever takes it later finds the snapshot closed
+            with use:  # a thread that takes it later finds the snapshot closed
                 pass
         self._transaction.abort()
         release(self.shared)
