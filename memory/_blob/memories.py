@@ -185,7 +185,7 @@ class BlobMemories(BlobShape, Closeable):
         return self._shape_data.gpu_data()
 
     def close(self) -> None:
-        """Wait for pushes in flight and let go of the memories. Idempotent.
+        """Wait for pushes in flight and release the memories. Idempotent.
 
         Memories that are shared with another blob stay as they are for that one. The failure of a
         push that nobody has seen is logged, as in :meth:`SyncedMemory.close`.

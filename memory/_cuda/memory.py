@@ -52,6 +52,7 @@ class CudaBlock:
     def __del__(self) -> None:
         if not hasattr(self, "_context"):
             return  # Ctrl-C came while it was made
+        # Not freed here: a finalizer may run anywhere, and cudaFree waits for the GPU.
         self._ledger.give_back(self.nbytes)
         self._context.deferred_free.submit(_free_device, self.ptr)
 
@@ -176,6 +177,7 @@ class CudaMemory:
         except DeviceError as error:
             if not is_out_of_memory(error):
                 raise
+        # Blocks that were collected are free only once their thread has come to them.
         self._context.deferred_free.settle()
         try:
             with self._context.call(operation):

@@ -109,7 +109,7 @@ class FailingDevice(Closeable):
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
         self._num_failures = 0
-        # One face for each stream, so that its identity holds; weak, as the faces hold this device.
+        # One FailingStream for each stream, so that `is` works; weak, as they hold this device.
         self._streams: weakref.WeakValueDictionary[int, FailingStream] = (
             weakref.WeakValueDictionary()
         )
@@ -175,7 +175,7 @@ class FailingDevice(Closeable):
     def make_stream(self, name: str = "") -> FailingStream:
         """Make a stream, or raise DeviceError."""
         self.check("make_stream")
-        return self._face(self.inner.make_stream(name))
+        return self._wrap(self.inner.make_stream(name))
 
     def dedicate_thread(self) -> None:
         """Give the calling thread to the device that does the work."""
@@ -183,13 +183,13 @@ class FailingDevice(Closeable):
 
     def current_stream(self) -> FailingStream:
         """Return the calling thread's current stream."""
-        return self._face(self.inner.current_stream())
+        return self._wrap(self.inner.current_stream())
 
     def stream_from(self, stream: object) -> FailingStream:
-        """Return what stands for a stream of the device that does the work."""
+        """Return this device's stream for one of the device that does the work."""
         if isinstance(stream, FailingStream):
             stream = self._inner_stream(stream)
-        return self._face(self.inner.stream_from(stream))
+        return self._wrap(self.inner.stream_from(stream))
 
     @contextlib.contextmanager
     def use_stream(self, stream: Stream) -> Iterator[None]:
@@ -322,12 +322,12 @@ class FailingDevice(Closeable):
             reason=f"call {number} fails on command of a FailingDevice",
         )
 
-    def _face(self, stream: Stream) -> FailingStream:
+    def _wrap(self, stream: Stream) -> FailingStream:
         with self._lock:
-            face = self._streams.get(stream.handle)
-            if face is None:
-                face = self._streams[stream.handle] = FailingStream(stream, device=self)
-            return face
+            wrapped = self._streams.get(stream.handle)
+            if wrapped is None:
+                wrapped = self._streams[stream.handle] = FailingStream(stream, device=self)
+            return wrapped
 
     def _inner_of(self, argument: object) -> object:
         return self.unwrap(argument) if isinstance(argument, DeviceBuffer) else argument

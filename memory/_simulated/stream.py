@@ -66,7 +66,7 @@ class SimulatedStream(Closeable):
         """Let later work wait until the host completes the event returned; see ``testing.hold``.
 
         Args:
-            limit_s: Seconds after which the stream goes on by itself, with a failure.
+            limit_s: Seconds after which the stream continues by itself, with a failure.
         """
         latch = HostEvent()
         self._worker.submit("hold", Wait(latch, limit_s=limit_s))

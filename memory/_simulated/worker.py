@@ -1,16 +1,10 @@
 """The queue and the thread behind a stream of the simulated device.
 
 The handle that users hold, ``SimulatedStream``, and the thread share a ``StreamWorker``. The thread
-holds nothing else, neither handle nor device, so both are collected as soon as users let go; queued
-work holds the buffers it needs, and no longer than until it has run.
+holds nothing else, neither handle nor device, so both are collected with their last reference;
+queued work holds the buffers it needs, and no longer than until it has run.
 
-Three ways lead to the end of a worker. ``close`` waits for the queued work and joins the thread.
-``stop_soon`` is for finalizers, which may run on any thread within any lock, this worker's thread
-included: it takes no lock and joins nothing; the thread ends after the queued work. At interpreter
-exit one hook drops what is queued and joins every thread that is left.
-
-After a fork the child has the objects but not the threads. Every call there raises, as CUDA calls
-do, instead of waiting for a thread that is not there or for a lock that nobody will release.
+A worker ends by ``close``, by ``stop_soon`` (for finalizers), or at interpreter exit.
 """
 
 from __future__ import annotations
@@ -86,7 +80,7 @@ class Record:
 
     Args:
         event: The event.
-        report: Whether the stream's failure, if there is one, is done with by being told here.
+        report: Whether a failure of the stream is thereby reported, and forgotten.
     """
 
     __slots__ = ("_event", "_report")
@@ -163,6 +157,8 @@ class StreamWorker:
         self.name = name
         self.group = group
         self.sleep = sleep
+        # No lock for these two: only the thread writes them; abandon() reads `waiting` after it has
+        # set the flag that the thread reads after it has set `waiting`.
         self.failure: Failure | None = None
         self.waiting: HostEvent | None = None
         self.abandoned = False
@@ -186,9 +182,9 @@ class StreamWorker:
         return os.getpid() != self._pid
 
     def refuse_inherited(self, operation: str) -> None:
-        """Refuse to work in a forked child. To be asked before any lock.
+        """Refuse to work in a forked child, which has the objects but not the threads.
 
-        A lock that was held at the fork is held for ever in the child.
+        Call it before any lock is taken: one that was held at the fork is held for ever here.
 
         Raises:
             DeviceError: After a fork.
@@ -237,15 +233,17 @@ class StreamWorker:
         with self._lock:
             self.stop_soon()
             thread = self._thread if self._has_started() else None
+        # Without the lock: the thread may be in work that asks this worker for something.
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def stop_soon(self) -> None:
         """Let the thread end after what is queued. Takes no lock and never waits.
 
-        Nobody may be within submit(): close() holds the lock, and a finalizer runs when no handle
-        is left to call it through.
+        A finalizer may run on any thread within any lock, on this worker's own thread too.
         """
+        # Nobody is within submit(): close() holds the lock, and a finalizer runs when no handle is
+        # left to call it through.
         if not self.closed:
             self.closed = True
             self._commands.put(None)
@@ -257,7 +255,7 @@ class StreamWorker:
 
     def abandon(self) -> None:
         """Drop what is queued and end the thread, for interpreter exit."""
-        self.abandoned = True
+        self.abandoned = True  # first, see Wait.execute
         waiting = self.waiting
         if waiting is not None:
             waiting.complete()
@@ -274,6 +272,7 @@ class StreamWorker:
             return
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._start = ThreadStart([self._thread])
+        # Before the start: the exit hook must find a thread that Ctrl-C leaves half started.
         with _running_lock:
             _running.add(self)
         try:
