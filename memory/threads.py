@@ -16,6 +16,8 @@ import _thread
 import threading
 from typing import TYPE_CHECKING, Final
 
+from memory._errors import DeviceError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -24,6 +26,22 @@ ALLOW_MORE: Final = "allow the process more threads (ulimit -u) or address space
 
 LIMIT_S = 20.0
 """How long a new thread is waited for before it is taken for dead."""
+
+
+def start_for_device(start: ThreadStart, *, device: str, what: str) -> None:
+    """Start threads for a device.
+
+    Raises:
+        DeviceError: The system gives none.
+    """
+    try:
+        start.run()
+    except RuntimeError as error:
+        raise DeviceError(
+            device,
+            operation=f"starting {what}",
+            reason=f"{error}; close streams that are no longer needed, or {ALLOW_MORE}",
+        ) from error
 
 
 class ThreadStart:

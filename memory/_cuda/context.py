@@ -60,8 +60,6 @@ class CudaContext:
         ordinal: Number of the GPU.
 
     Attributes:
-        ordinal: Number of the GPU.
-        name: ``cuda:N``.
         deferred_free: Frees what finalizers hand in.
         waiters: Wait for events on behalf of callbacks.
         forked: Whether this is the child of a process that opened the GPU.

@@ -15,12 +15,7 @@ from memory._cuda.runtime import runtime
 from memory._cuda.stream import CudaStream
 from memory._cuda.stream_registry import CudaStreams
 from memory._device.accounting import DeviceMemory, device_memory
-from memory._device.checks import (
-    address_of,
-    check_byte,
-    check_equal_sizes,
-    check_host_array,
-)
+from memory._device.checks import address_of, check_byte, check_equal_sizes, check_host_array
 from memory._device.closeable import Closeable
 from memory._device.device import DeviceBuffer
 
@@ -65,9 +60,6 @@ class CudaDevice(CudaMaths, CudaExports, Closeable):
 
     Raises:
         OptionValueError: If the GPU has no such priority.
-
-    Attributes:
-        context: What its parts share.
     """
 
     has_device_memory = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memory._cuda.capture import out_of_captures
 from memory._cuda.runtime import CAPTURE_ERRORS, NOT_READY, runtime
-from memory._device.event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent, held_too_long
 from memory._errors import DeviceError
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ class HostWait:
         passed = HostEvent()
         self._event.notify(passed.complete)
         if not passed.wait_for(self._limit_s):
-            late = TimeoutError(
-                f"held for {self._limit_s} s and not released; whoever is to release the stream "
-                f"probably waits for it"
-            )
+            late = held_too_long(self._limit_s)
             self.failure = Failure(self._device, operation="a hold", error=late)
         else:
             self._event.synchronize()

@@ -13,10 +13,9 @@ orders every thread's default stream in both directions.
 from __future__ import annotations
 
 import logging
-import warnings
 from typing import TYPE_CHECKING
 
-from memory._device.closeable import Closeable
+from memory._device.closeable import Closeable, warn_collected_open
 from memory._device.event import HostEvent
 
 if TYPE_CHECKING:
@@ -129,13 +128,7 @@ class CudaStream(Closeable):
             return
         # Finishing waits for the GPU and takes locks, which no finalizer may.
         context.deferred_free.submit(state.finish, None, expected=False)
-        warnings.warn(
-            f"stream {state.name!r} of device {context.name!r} was collected open: close it, or "
-            f"use it as a context manager",
-            ResourceWarning,
-            source=self,
-            stacklevel=1,
-        )
+        warn_collected_open(self, device=context.name)
 
     def __repr__(self) -> str:
         kind = "" if self.state.owned else ", adopted"

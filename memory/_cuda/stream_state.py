@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from memory._cuda.drain import Drain
 from memory._cuda.event import CudaEvent, HostWait
 from memory._cuda.keepalive import KeepAlive
-from memory._cuda.runtime import (
-    CAPTURE_CURE,
-    CAPTURE_ERRORS,
-    cupy,
-    runtime,
-)
+from memory._cuda.runtime import CAPTURE_CURE, CAPTURE_ERRORS, cupy, runtime
 from memory._errors import ClosedError, DeviceError
 
 if TYPE_CHECKING:

@@ -59,8 +59,6 @@ class Ledger:
     """The count of one memory's bytes. Thread-safe.
 
     Attributes:
-        device: Name of the device, for errors.
-        side: Whose memory is counted.
         limit_bytes: The most that may be in use at once; None for no limit.
     """
 

@@ -94,6 +94,14 @@ class Failure:
         return f"device {self._device!r}: {self._operation} failed: {self._reason}"
 
 
+def held_too_long(limit_s: float | None) -> TimeoutError:
+    """Return the error of a stream that was held until its limit."""
+    return TimeoutError(
+        f"held for {limit_s} s and not released; whoever is to release the stream probably waits "
+        f"for it"
+    )
+
+
 class HostEvent:
     """An event that passes when ``complete`` is called. See ``Event`` for the rest.
 

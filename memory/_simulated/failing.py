@@ -6,6 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from memory._device.closeable import Closeable
@@ -150,7 +151,7 @@ class FailingDevice(Closeable):
             DeviceError: If it is the one to fail.
         """
         if self.strikes(operation):
-            self._fail_with(operation)
+            raise self._error(operation)
 
     def alloc_host(self, nbytes: int, *, zero: bool = False) -> HostBuffer:
         """Allocate host memory, or raise HostMemoryError."""
@@ -298,21 +299,11 @@ class FailingDevice(Closeable):
         if not self.strikes(operation):
             return True
         if self._when == "called" or not isinstance(self.inner, SimulatedDevice):
-            self._fail_with(operation)
-        self.inner.launch(self._failing_work(operation), stream=self._inner_stream(stream))
+            raise self._error(operation)
+        # The error now and not the device: queued work must not keep it alive.
+        fail = partial(_raise, self._error(operation))
+        self.inner.launch(fail, stream=self._inner_stream(stream))
         return False
-
-    def _failing_work(self, operation: str) -> Any:
-        # The text now, not the device: queued work must not keep it alive.
-        error = self._error(operation)
-
-        def fail() -> NoReturn:
-            raise error
-
-        return fail
-
-    def _fail_with(self, operation: str) -> NoReturn:
-        raise self._error(operation)
 
     def _error(self, operation: str) -> DeviceError:
         number = self._fail[operation]
@@ -340,6 +331,10 @@ class FailingDevice(Closeable):
     def __repr__(self) -> str:
         planned = ", ".join(f"{operation} {number}" for operation, number in self._fail.items())
         return f"<FailingDevice {planned or 'nothing'}, {self._num_failures} failed, {self.inner}>"
+
+
+def _raise(error: DeviceError) -> NoReturn:
+    raise error
 
 
 class FailingStream(Closeable):

@@ -17,9 +17,9 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
-from memory._device.event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent, held_too_long
 from memory._errors import ClosedError, DeviceError
-from memory.threads import ALLOW_MORE, ThreadStart
+from memory.threads import ThreadStart, start_for_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,11 +123,7 @@ class Wait:
         in_time = passed.wait_for(self._limit_s)
         worker.waiting = None
         if not in_time:
-            late = TimeoutError(
-                f"held for {self._limit_s} s and not released; whoever is to release the stream "
-                f"probably waits for it"
-            )
-            worker.note_failure("a hold", late)
+            worker.note_failure("a hold", held_too_long(self._limit_s))
         elif self._event.done():
             try:
                 self._event.synchronize()
@@ -276,15 +272,11 @@ class StreamWorker:
         with _running_lock:
             _running.add(self)
         try:
-            self._start.run()
-        except RuntimeError as error:
+            start_for_device(self._start, device=self.device, what=f"stream {self.name!r}")
+        except DeviceError:
             with _running_lock:
                 _running.discard(self)
-            raise DeviceError(
-                self.device,
-                operation=f"starting stream {self.name!r}",
-                reason=f"{error}; close streams that are no longer needed, or {ALLOW_MORE}",
-            ) from error
+            raise
         self._runs = True
 
     def _has_started(self) -> bool:

@@ -68,10 +68,10 @@ class SyncedMemory(Closeable):
         <Head.SYNCED: 3>
     """
 
-    # No finalizer, on purpose: it could run within a garbage collection on any thread, where waiting
-    # may deadlock. Nothing needs one, because a copy in flight holds both of its ends (a rule of
-    # every device): memory is freed, and a lease behind an external array returns, when the last of
-    # object, views and copies is gone.
+    # No finalizer, on purpose: it could run in a garbage collection on any thread, and waiting
+    # there may deadlock. Nothing needs one, because a copy in flight holds both of its ends (a rule
+    # of all devices): memory is freed, and a lease behind an external array returns, with the last
+    # of object, views and copies.
 
     __slots__ = ("__weakref__", "_closed", "_device", "_head", "_lock", "_sides", "_size")
 

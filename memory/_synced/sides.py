@@ -39,8 +39,6 @@ class Sides:
     Not thread-safe.
 
     Attributes:
-        size: Bytes of either side.
-        device: Where the device side is.
         host: uint8, shape (size,), writable; None until needed.
         gpu: ``size`` bytes; None until needed.
         in_flight: The event of the latest copy or filling that is not known to have run.
