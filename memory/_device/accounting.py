@@ -42,13 +42,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What is in use at one moment.
-
-    Attributes:
-        nbytes: Bytes in use.
-        peak_bytes: The most bytes that were ever in use at once.
-        num_blocks: Allocations in use; also counts those of 0 bytes.
-    """
+    """What is in use at one moment; allocations of 0 bytes count as blocks too."""
 
     nbytes: int
     peak_bytes: int

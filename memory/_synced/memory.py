@@ -53,8 +53,8 @@ class SyncedMemory(Closeable):
     been given until then, and waits for the copy. Access to the device alone waits for nothing: the
     current stream is put behind a push in flight and behind those streams.
 
-    Collection waits for nothing. Before an array that was given to it is refilled, call
-    ``push_event.synchronize()``, or :meth:`close`.
+    After :meth:`close` whatever reaches the bytes raises ClosedError. Collection waits for nothing:
+    before you refill an array that was given to it, call ``push_event.synchronize()``, or close it.
 
     Why it is this large: it is the interface of Caffe's SyncedMemory, and its like for pushes.
 
@@ -147,7 +147,6 @@ class SyncedMemory(Closeable):
         Raises:
             HostMemoryError: The host's side cannot be allocated.
             DeviceError: The copy failed.
-            ClosedError: After :meth:`close`.
         """
         return read_only(self._on_host(Call.CPU_DATA))
 
@@ -163,7 +162,6 @@ class SyncedMemory(Closeable):
         Raises:
             HostMemoryError: The host's side cannot be allocated.
             DeviceError: The copy failed, or the push in flight had.
-            ClosedError: After :meth:`close`.
         """
         return self._on_host(Call.MUTABLE_CPU_DATA).view()
 
@@ -179,7 +177,6 @@ class SyncedMemory(Closeable):
         Raises:
             HostMemoryError: The host's side cannot be allocated.
             DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
         """
         return self._on_host(Call.OVERWRITE_CPU_DATA).view()
 
@@ -196,7 +193,6 @@ class SyncedMemory(Closeable):
             NoDeviceMemoryError: The device has no memory of its own.
             DeviceMemoryError: The device's side cannot be allocated.
             DeviceError: The copy failed, or the push in flight had.
-            ClosedError: After :meth:`close`.
         """
         return self._on_device(Call.GPU_DATA)
 
@@ -234,7 +230,6 @@ class SyncedMemory(Closeable):
         Raises:
             BufferMismatchError: It is something else.
             DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
         """
         host: NDArray[np.uint8] | None = host_bytes("set_cpu_data", array, self._size)
         with self._lock:
@@ -269,7 +264,6 @@ class SyncedMemory(Closeable):
             BufferMismatchError: It is no DeviceBuffer, or of another size; or ``host`` is.
             DeviceMismatchError: It is another device's.
             DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
         """
         self._refuse_without_device_memory(Call.SET_GPU_DATA)
         gpu: DeviceBuffer | None = device_buffer("set_gpu_data", buffer, self._size, self._device)
