@@ -61,11 +61,11 @@ class Hold:
 
     @property
     def released(self) -> bool:
-        """Whether the stream may go on."""
+        """Whether the stream may continue."""
         return self._latch.done()
 
     def release(self) -> None:
-        """Let the stream go on. Idempotent; does not wait for its work."""
+        """Let the stream continue. Idempotent; does not wait for its work."""
         self._latch.complete()
 
     def __enter__(self) -> Self:
@@ -100,7 +100,7 @@ def hold(stream: Stream, *, limit_s: float = _HOLD_LIMIT_S) -> Hold:
 
     Args:
         stream: Of a simulated device, also through a FailingDevice.
-        limit_s: Seconds after which the stream goes on by itself, with a failure. A test that
+        limit_s: Seconds after which the stream continues by itself, with a failure. A test that
             waits for a stream which it holds itself then ends with an error that says so.
 
     Raises:

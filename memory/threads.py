@@ -3,7 +3,7 @@
 Python runs signal handlers between two instructions of the main thread, so that Ctrl-C, or a
 handler that raises, may strike in the middle of ``Thread.start``: before there is a thread, which
 then stands in ``threading.enumerate()`` for ever; when there is one, which nobody knows of; or
-while a condition's lock is let go of, which comes out as a RuntimeError. Here another thread, which
+while a condition's lock is released, which comes out as a RuntimeError. Here another thread, which
 no signal reaches, calls ``start``. Making that one is a single call of C: it has happened or not.
 
 A thread that finds no memory for its first steps dies without a word, and ``Thread.start`` then
@@ -16,6 +16,8 @@ import _thread
 import threading
 from typing import TYPE_CHECKING, Final
 
+from memory._errors import DeviceError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -24,6 +26,22 @@ ALLOW_MORE: Final = "allow the process more threads (ulimit -u) or address space
 
 LIMIT_S = 20.0
 """How long a new thread is waited for before it is taken for dead."""
+
+
+def start_for_device(start: ThreadStart, *, device: str, what: str) -> None:
+    """Start threads for a device.
+
+    Raises:
+        DeviceError: The system gives none.
+    """
+    try:
+        start.run()
+    except RuntimeError as error:
+        raise DeviceError(
+            device,
+            operation=f"starting {what}",
+            reason=f"{error}; close streams that are no longer needed, or {ALLOW_MORE}",
+        ) from error
 
 
 class ThreadStart:
@@ -48,7 +66,7 @@ class ThreadStart:
         self._error: BaseException | None = None
         self._made: list[int] = []
         self._when_over: Callable[[], object] | None = None
-        # A lock and no event, in whose wait Ctrl-C may leave a lock let go of that is not held.
+        # A lock and no Event, in whose wait Ctrl-C may have a lock released that is not held.
         self._over = threading.Lock()
         self._over.acquire()
         self._is_certain = False
@@ -56,7 +74,7 @@ class ThreadStart:
     def run(self) -> None:
         """Start the threads, and wait until they have been; only once.
 
-        Whatever interrupts it interrupts the wait alone: ``settle`` says what came of it.
+        Whatever interrupts it interrupts the wait alone; call ``settle`` then.
 
         Raises:
             RuntimeError: The system gives no further thread, or one that was never heard of; those

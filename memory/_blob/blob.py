@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any
 from memory._blob import maths
 from memory._blob import proto as blob_proto
 from memory._blob.exports import BlobExports
-from memory._errors import (
-    DeviceMismatchError,
-    DtypeError,
-    ShapeMismatchError,
-)
+from memory._errors import DeviceMismatchError, DtypeError, ShapeMismatchError
 from memory._shape import count_elements
 from memory._synced.interop import typed_view
 
@@ -150,22 +146,22 @@ class Blob(BlobExports):
     def asum_data(self) -> float:
         """Return the sum of the absolute values of the data; 0 if it was never touched."""
         memory = self._operand("asum_data", self._data)
-        return maths.absolute_sum(memory, dtype=self._dtype, count=self._count)
+        return maths.add_up("asum", memory, dtype=self._dtype, count=self._count)
 
     def asum_diff(self) -> float:
         """Return the sum of the absolute values of the diff; 0 if it was never touched."""
         memory = self._operand("asum_diff", self._diff)
-        return maths.absolute_sum(memory, dtype=self._dtype, count=self._count)
+        return maths.add_up("asum", memory, dtype=self._dtype, count=self._count)
 
     def sumsq_data(self) -> float:
         """Return the sum of the squares of the data; 0 if it was never touched."""
         memory = self._operand("sumsq_data", self._data)
-        return maths.sum_of_squares(memory, dtype=self._dtype, count=self._count)
+        return maths.add_up("sumsq", memory, dtype=self._dtype, count=self._count)
 
     def sumsq_diff(self) -> float:
         """Return the sum of the squares of the diff; 0 if it was never touched."""
         memory = self._operand("sumsq_diff", self._diff)
-        return maths.sum_of_squares(memory, dtype=self._dtype, count=self._count)
+        return maths.add_up("sumsq", memory, dtype=self._dtype, count=self._count)
 
     def scale_data(self, factor: float) -> None:
         """Multiply the data by a factor; nothing happens if it was never touched."""

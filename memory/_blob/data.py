@@ -111,7 +111,6 @@ class BlobData(BlobMemories):
             BufferMismatchError: It is something else.
             NoDataError: The blob was never given a shape.
             DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
         """
         data = self.data
         check_typed_array("set_cpu_data", array, dtype=self._dtype, shape=self._shape)
@@ -138,12 +137,8 @@ class BlobData(BlobMemories):
             host: The same bytes on the host.
 
         Raises:
-            NoDeviceMemoryError: The device has no memory of its own.
-            BufferMismatchError: It is no DeviceBuffer, or of another size.
-            DeviceMismatchError: It is another device's.
             NoDataError: The blob was never given a shape.
-            DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
+            SyncedMemoryError: What :meth:`SyncedMemory.set_gpu_data` raises.
         """
         data = self.data
         if data.size == self.nbytes:

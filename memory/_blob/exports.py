@@ -112,28 +112,21 @@ class BlobExports(BlobData):
             dl_device: Where it wants the data; the host is possible too.
             copy: Whether it wants a copy.
         """
+        wishes = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         exporter = exporter_of(self._device)
         if exporter is not None and dl_device != (_DLPACK_HOST, 0):
             # On the consumer's stream, which then waits for what fills the memory, and for nothing
             # that is on the stream which happens to be current.
             theirs = None if stream == -1 else self._device.stream_from(stream or 0)
             with nullcontext() if theirs is None else self._device.use_stream(theirs):
+                gpu = self.mutable_gpu_data()
                 return exporter.export_dlpack(
-                    self.mutable_gpu_data(),
-                    self._dtype,
-                    self._shape,
-                    stream=stream,
-                    max_version=max_version,
-                    dl_device=dl_device,
-                    copy=copy,
+                    gpu, self._dtype, self._shape, stream=stream, **wishes
                 )
         array: Any = self.numpy()
         if is_bfloat16(self._dtype):
-            bits = array.view(BITS)
-            return named_bfloat16(
-                bits.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
-            )
-        return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+            return named_bfloat16(array.view(BITS).__dlpack__(**wishes))
+        return array.__dlpack__(**wishes)
 
     def _exporter(self, operation: str) -> DeviceExporter:
         exporter = exporter_of(self._device)

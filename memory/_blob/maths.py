@@ -9,7 +9,7 @@ On the device the work is given to the calling thread's current stream. Sums wai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -69,27 +69,24 @@ def subtract(data: SyncedMemory, diff: SyncedMemory, *, dtype: np.dtype[Any], co
             np.subtract(here, there, out=here)
 
 
-def absolute_sum(memory: SyncedMemory | None, *, dtype: np.dtype[Any], count: int) -> float:
-    """Return the sum of absolute values of the first ``count`` elements."""
+def add_up(
+    what: Literal["asum", "sumsq"],
+    memory: SyncedMemory | None,
+    *,
+    dtype: np.dtype[Any],
+    count: int,
+) -> float:
+    """Return the sum of absolute values, or of squares, of the first ``count`` elements."""
     if memory is None or memory.head is Head.UNINITIALIZED:
         return 0.0
     if _is_on_device(memory):
         x = _values_on_device(memory.gpu_data(), dtype, count)
-        return memory.device.asum(x, dtype=dtype, stream=memory.device.current_stream())
+        add_up_there = getattr(memory.device, what)
+        return float(add_up_there(x, dtype=dtype, stream=memory.device.current_stream()))
     values = typed_view(memory.cpu_data(), dtype, (count,))
-    return sum(float(np.abs(piece, dtype=np.float64).sum()) for piece in _pieces(values))
-
-
-def sum_of_squares(memory: SyncedMemory | None, *, dtype: np.dtype[Any], count: int) -> float:
-    """Return the sum of squares of the first ``count`` elements."""
-    if memory is None or memory.head is Head.UNINITIALIZED:
-        return 0.0
-    if _is_on_device(memory):
-        x = _values_on_device(memory.gpu_data(), dtype, count)
-        return memory.device.sumsq(x, dtype=dtype, stream=memory.device.current_stream())
-    values = typed_view(memory.cpu_data(), dtype, (count,))
+    term = np.abs if what == "asum" else np.square
     with np.errstate(all="ignore"):
-        return sum(float(np.square(piece, dtype=np.float64).sum()) for piece in _pieces(values))
+        return sum(float(term(piece, dtype=np.float64).sum()) for piece in _pieces(values))
 
 
 def scale(memory: SyncedMemory | None, factor: float, *, dtype: np.dtype[Any], count: int) -> None:

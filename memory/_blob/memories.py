@@ -41,7 +41,10 @@ _DTYPES: Final = tuple(
 
 
 class BlobMemories(BlobShape, Closeable):
-    """A shape, a dtype, and memories of that size for data and diff."""
+    """A shape, a dtype, and memories of that size for data and diff.
+
+    After :meth:`close`, whatever needs a memory raises ClosedError.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -134,7 +137,6 @@ class BlobMemories(BlobShape, Closeable):
 
         Raises:
             NoDataError: The blob was never given a shape.
-            ClosedError: After :meth:`close`.
         """
         if self._data is None:
             raise self._absence("data")
@@ -161,7 +163,6 @@ class BlobMemories(BlobShape, Closeable):
         Raises:
             ShapeError: No blob can have that shape.
             TypeError: No shape at all; a scalar's is ``()``.
-            ClosedError: After :meth:`close`.
         """
         if not shape:
             raise TypeError("reshape: expected a shape, found nothing; a scalar's is reshape(())")
@@ -175,7 +176,6 @@ class BlobMemories(BlobShape, Closeable):
 
         Raises:
             NoDeviceMemoryError: The device has no memory of its own.
-            ClosedError: After :meth:`close`.
         """
         self._refuse_if_closed("gpu_shape")
         if self._shape_data is None:
@@ -185,7 +185,7 @@ class BlobMemories(BlobShape, Closeable):
         return self._shape_data.gpu_data()
 
     def close(self) -> None:
-        """Wait for pushes in flight and let go of the memories. Idempotent.
+        """Wait for pushes in flight and release the memories. Idempotent.
 
         Memories that are shared with another blob stay as they are for that one. The failure of a
         push that nobody has seen is logged, as in :meth:`SyncedMemory.close`.

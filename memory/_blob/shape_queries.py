@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory._errors import OffsetError
-from memory._shape import (
-    canonical_axis,
-    count_between,
-    element_offset,
-    legacy_dims,
-    shape_text,
-)
+from memory._shape import canonical_axis, count_between, element_offset, legacy_dims, shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

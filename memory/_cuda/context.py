@@ -1,20 +1,14 @@
 """What everything on one opened GPU shares: how CUDA is called, its events, its service threads.
 
-Rules that hold for every call to CUDA made here:
+Rules that hold for every call to CUDA:
 
-* The calling thread's current device is the GPU's within the call and the caller's again after it.
-  Threads of ours keep the GPU current: what a new thread has for current is GPU 0, and CUDA sets up
-  whichever is put back, with a few hundred MB of its memory.
-* After a fork CUDA cannot be used. The child is told so before any call is made.
-* A failure is a ``DeviceError`` that names what was asked. Failures of queued work are CUDA's
-  *sticky* errors: they come up at any later call, CUDA does not tell whose they are, and the
-  process can use its context no more. So the error lists the work not seen to finish until then.
-* Finalizers make no call and take no lock: what they give up goes to `DeferredFree`, a thread,
-  because freeing CUDA memory waits for work on the GPU.
+* Within it the calling thread's current device is the GPU, and after it the caller's again.
+* A failure is a ``DeviceError`` that names what was asked, and after a fork nothing is asked.
+* Finalizers make no call and take no lock: what they free goes to `DeferredFree`.
 * Nothing waits for the whole device: that would spoil every capture into a CUDA graph.
 
-Nothing here refers to the device object or to its streams, so that they are freed as soon as their
-users let go.
+Nothing here refers to the device object or holds its streams, so that both are freed with their
+last reference.
 """
 
 from __future__ import annotations
@@ -66,8 +60,6 @@ class CudaContext:
         ordinal: Number of the GPU.
 
     Attributes:
-        ordinal: Number of the GPU.
-        name: ``cuda:N``.
         deferred_free: Frees what finalizers hand in.
         waiters: Wait for events on behalf of callbacks.
         forked: Whether this is the child of a process that opened the GPU.
@@ -103,6 +95,8 @@ class CudaContext:
         """
         self.refuse_forked("dedicate_thread")
         try:
+            # A new thread has GPU 0 for current. To put that back after each call would have CUDA
+            # set it up, with a few hundred MB of its memory.
             runtime.setDevice(self.ordinal)
         except runtime.CUDARuntimeError as error:
             raise self.failure("dedicate_thread", error) from error
@@ -116,12 +110,12 @@ class CudaContext:
     def wait_for_streams(self) -> None:
         """Block until all has run that the streams met so far were given, by us or by others.
 
-        One that is captured has been given nothing that runs. Not the whole device is waited for:
-        that would spoil every capture.
+        One that is captured has been given nothing that runs.
 
         Raises:
-            DeviceError: CUDA refuses; `is_capture_error` tells whether only for now.
+            DeviceError: CUDA refuses; `is_capture_error` says whether only for now.
         """
+        # A copy, so that no call to CUDA is made within the lock, which add_stream() takes too.
         with self._lock:
             streams = tuple(self._streams)
         events = [stream.record_unless_captured() for stream in streams]
@@ -132,7 +126,7 @@ class CudaContext:
     def take_event(self) -> EventToken:
         """Return an event of CUDA's that nobody uses; within ``call``."""
         try:
-            handle = self._idle_events.popleft()
+            handle = self._idle_events.popleft()  # atomic: finalizers append to it
         except IndexError:
             handle = runtime.eventCreateWithFlags(_EVENT_FLAGS)
         return EventToken(handle, self._idle_events)
@@ -170,6 +164,8 @@ class CudaContext:
         reason = str(error)
         if getattr(error, "status", None) in CAPTURE_ERRORS:
             reason += f"; a stream is being captured into a CUDA graph: {CAPTURE_CURE}"
+        # A failure of queued work is CUDA's *sticky* error: it comes up at any later call, and CUDA
+        # does not say whose it is. So all that may have failed is named.
         if pending:
             reason += f"; not seen to finish until then: {pending}"
         return DeviceError(self.name, operation=operation, reason=reason)
@@ -219,7 +215,7 @@ class _Call:
             try:
                 runtime.setDevice(self._previous)
             except runtime.CUDARuntimeError as second:
-                # A sticky error of the GPU's comes up here as well; the first is the one to tell.
+                # A sticky error of the GPU's comes up here as well; the first is the one to report.
                 error = error or second
         if isinstance(error, runtime.CUDARuntimeError):
             raise self._failure(error) from error
@@ -235,10 +231,10 @@ def is_out_of_memory(error: DeviceError) -> bool:
 
 
 class EventToken:
-    """The use of one of CUDA's events; ends when it is collected, and the event is used again.
+    """The use of one of CUDA's events; ends when it is collected, and the event is used again."""
 
-    CUDA takes an event's state when it is told to wait for it, so a later use disturbs no wait.
-    """
+    # Used again although streams may still wait for it: CUDA takes an event's state as it is asked
+    # to wait, so a later use disturbs no wait.
 
     __slots__ = ("_idle", "handle")
 

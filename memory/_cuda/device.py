@@ -15,12 +15,7 @@ from memory._cuda.runtime import runtime
 from memory._cuda.stream import CudaStream
 from memory._cuda.stream_registry import CudaStreams
 from memory._device.accounting import DeviceMemory, device_memory
-from memory._device.checks import (
-    address_of,
-    check_byte,
-    check_equal_sizes,
-    check_host_array,
-)
+from memory._device.checks import address_of, check_byte, check_equal_sizes, check_host_array
 from memory._device.closeable import Closeable
 from memory._device.device import DeviceBuffer
 
@@ -65,9 +60,6 @@ class CudaDevice(CudaMaths, CudaExports, Closeable):
 
     Raises:
         OptionValueError: If the GPU has no such priority.
-
-    Attributes:
-        context: What its parts share.
     """
 
     has_device_memory = True
@@ -148,6 +140,7 @@ class CudaDevice(CudaMaths, CudaExports, Closeable):
     def use_stream(self, stream: Stream) -> Iterator[None]:
         """Make ``stream`` CuPy's current one of the calling thread within a ``with`` block."""
         current = self.own_stream(stream).state.as_cupy()
+        # Each in a call() of its own: within the block the caller's GPU is the current one.
         with self.context.call("use_stream"):
             current.__enter__()
         try:
@@ -190,6 +183,7 @@ class CudaDevice(CudaMaths, CudaExports, Closeable):
         if self._closed:
             self.check_buffer("src", src)
             with self.context.call("fetch_when_closed"):
+                # On the null stream, as the device's own are closed.
                 runtime.memcpyAsync(address_of(dst), src.ptr, src.nbytes, _KINDS["to_host"], 0)
                 runtime.streamSynchronize(0)
         return self._closed
@@ -226,7 +220,7 @@ class CudaDevice(CudaMaths, CudaExports, Closeable):
         kind = _KINDS[way]
 
         def launch(ptr: int) -> None:
-            if nbytes:
+            if nbytes:  # a buffer of no bytes has no address
                 runtime.memcpyAsync(to, start, nbytes, kind, ptr)
 
         operation = f"copy_{way} of {nbytes} bytes"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memory._cuda.capture import out_of_captures
 from memory._cuda.runtime import CAPTURE_ERRORS, NOT_READY, runtime
-from memory._device.event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent, held_too_long
 from memory._errors import DeviceError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _logger = logging.getLogger("memory")
 class HostWait:
     """A stream's wait for an event that host code passes; CUDA calls it on a thread of its own.
 
-    No call to CUDA is made on that thread: it may hold up every other stream's callbacks.
+    It may make no call to CUDA there: that thread serves every stream's callbacks.
 
     Args:
         event: Not one of a GPU's.
@@ -32,7 +32,7 @@ class HostWait:
 
     Attributes:
         failure: What the event or the wait ended with; None while all is well.
-        over: Whether the stream has gone on.
+        over: Whether the wait is over.
     """
 
     __slots__ = ("_device", "_event", "_limit_s", "failure", "over")
@@ -58,13 +58,11 @@ class HostWait:
         self.over = True
 
     def _wait(self) -> None:
+        # By way of an event of our own, which can be waited for with a limit.
         passed = HostEvent()
         self._event.notify(passed.complete)
         if not passed.wait_for(self._limit_s):
-            late = TimeoutError(
-                f"held for {self._limit_s} s and not released; whoever is to release the stream "
-                f"probably waits for it"
-            )
+            late = held_too_long(self._limit_s)
             self.failure = Failure(self._device, operation="a hold", error=late)
         else:
             self._event.synchronize()
@@ -105,11 +103,7 @@ class CudaEvent:
         return tuple(wait for wait in self._host_waits if wait.matters)
 
     def done(self) -> bool:
-        """Return whether the event is known to have passed; in a lost context it has. Never blocks.
-
-        Any other status says nothing of the work: a slot that were filled again for one would be
-        torn.
-        """
+        """Return whether the event has passed, as in a lost context all have. Never blocks."""
         if self._passed:
             return True
         with out_of_captures():
@@ -119,6 +113,8 @@ class CudaEvent:
             return True
         if status == NOT_READY or status in CAPTURE_ERRORS:
             return False
+        # Any other status says nothing of the work unless the context is lost: a slot that is
+        # filled again because of one would be torn.
         return self._context.is_lost()
 
     def synchronize(self) -> None:
@@ -161,6 +157,7 @@ class CudaEvent:
             ) from error
 
     def _pass(self) -> None:
+        # This first: a finalizer that release() sets off may ask again, and must not recurse.
         self._passed = True
         self._keep_alive.release(self._number)
 

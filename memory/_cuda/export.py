@@ -62,10 +62,8 @@ class CudaExports(CudaOwner):
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        stream: Any,
+        **wishes: Any,
     ) -> Any:
         """Export a buffer by DLPack; the consumer's stream is put behind the current one.
 
@@ -75,9 +73,7 @@ class CudaExports(CudaOwner):
             shape: Of the tensor; C-contiguous.
             stream: The consumer's, as DLPack counts: None or 1 for the null stream, 2 for the
                 thread's default stream, -1 for none: the consumer orders its work itself.
-            max_version: What the consumer understands.
-            dl_device: Where it wants the data.
-            copy: Whether it wants a copy.
+            **wishes: The consumer's other arguments of ``__dlpack__``.
 
         Raises:
             BufferError: If it wants the data elsewhere, or a copy.
@@ -92,14 +88,8 @@ class CudaExports(CudaOwner):
         renamed = is_bfloat16(dtype)  # whose name only the later of CuPy's versions give
         array = self.export_array(buffer, BITS if renamed else dtype, shape)
         with self.context.call("dlpack"):
-            capsule = array.__dlpack__(
-                # 0 is what PyTorch passes for the null stream, against the protocol: CuPy would
-                # warn.
-                stream=stream or None,
-                max_version=max_version,
-                dl_device=dl_device,
-                copy=copy,
-            )
+            # 0 is what PyTorch passes for the null stream, against the protocol: CuPy would warn.
+            capsule = array.__dlpack__(stream=stream or None, **wishes)
         return named_bfloat16(capsule) if renamed else capsule
 
     def import_array(

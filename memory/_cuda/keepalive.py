@@ -21,13 +21,7 @@ _NUM_NAMED: Final = 4
 
 @dataclass(slots=True)
 class Segment:
-    """The work between two events.
-
-    Attributes:
-        number: Grows with every event of the stream.
-        token: The event that passes when all of it has run.
-        items: What it is, in words, and what it holds.
-    """
+    """The work between two events: items are what it is, in words, and what it holds."""
 
     number: int
     token: EventToken

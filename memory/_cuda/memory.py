@@ -17,7 +17,7 @@ from memory._cuda.context import is_out_of_memory
 from memory._cuda.runtime import cupy, runtime
 from memory._device.accounting import Ledger
 from memory._device.checks import check_nbytes
-from memory._device.host_memory import BlockBuffer, allocate_host
+from memory._device.host_memory import BlockBuffer, allocate_host, array_interface
 from memory._errors import DeviceError, DeviceMemoryError, HostMemoryError
 
 if TYPE_CHECKING:
@@ -31,15 +31,23 @@ _logger = logging.getLogger("memory")
 FALLBACK_OPTION: Final = "pageable_fallback"
 
 
-class CudaBlock:
-    """One allocation of device memory.
+# Called on the thread of `DeferredFree`, which has waited for the streams.
 
-    Attributes:
-        ptr: Its address; 0 for one of no bytes.
-        nbytes: Its size.
-    """
+
+def _free_device(ptr: int) -> None:
+    runtime.free(ptr)
+
+
+def _free_host(ptr: int) -> None:
+    runtime.freeHost(ptr)
+
+
+class CudaBlock:
+    """One allocation of device memory; its address is 0 if it has no bytes."""
 
     __slots__ = ("__weakref__", "_context", "_ledger", "nbytes", "ptr")
+
+    _free = staticmethod(_free_device)
 
     def __init__(self, ptr: int, nbytes: int, *, context: CudaContext, ledger: Ledger) -> None:
         self.ptr = ptr
@@ -53,36 +61,20 @@ class CudaBlock:
         if not hasattr(self, "_context"):
             return  # Ctrl-C came while it was made
         self._ledger.give_back(self.nbytes)
-        self._context.deferred_free.submit(_free_device, self.ptr)
+        # Not freed here: a finalizer may run anywhere, and cudaFree waits for the GPU.
+        self._context.deferred_free.submit(self._free, self.ptr)
 
 
-class PinnedBlock:
+class PinnedBlock(CudaBlock):
     """One allocation of pinned host memory; the base of the arrays over it."""
 
-    __slots__ = ("__weakref__", "_context", "_ledger", "_ptr", "nbytes")
+    __slots__ = ()
 
-    def __init__(self, ptr: int, nbytes: int, *, context: CudaContext, ledger: Ledger) -> None:
-        self._ptr = ptr
-        self.nbytes = nbytes
-        self._ledger = ledger
-        self._context = context
-        ledger.take(nbytes)
-        context.deferred_free.expect()
+    _free = staticmethod(_free_host)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        return {
-            "version": 3,
-            "shape": (self.nbytes,),
-            "typestr": "|u1",
-            "data": (self._ptr, False),
-        }
-
-    def __del__(self) -> None:
-        if not hasattr(self, "_context"):
-            return  # Ctrl-C came while it was made
-        self._ledger.give_back(self.nbytes)
-        self._context.deferred_free.submit(_free_host, self._ptr)
+        return array_interface(self.ptr, self.nbytes)
 
 
 class PinnedBuffer(BlockBuffer):
@@ -98,11 +90,6 @@ class CudaMemory:
         context: The GPU.
         total_bytes: Size of its memory.
         pageable_fallback: Whether to take ordinary host memory where no more can be pinned.
-
-    Attributes:
-        device: The count of device memory.
-        host: The count of host memory.
-        total_bytes: Size of the GPU's memory.
     """
 
     def __init__(self, context: CudaContext, *, total_bytes: int, pageable_fallback: bool) -> None:
@@ -176,6 +163,7 @@ class CudaMemory:
         except DeviceError as error:
             if not is_out_of_memory(error):
                 raise
+        # Blocks that were collected are free only once their thread has come to them.
         self._context.deferred_free.settle()
         try:
             with self._context.call(operation):
@@ -210,14 +198,3 @@ class CudaMemory:
             nbytes,
             FALLBACK_OPTION,
         )
-
-
-# On the thread of `DeferredFree`, which has waited for the streams.
-
-
-def _free_device(ptr: int) -> None:
-    runtime.free(ptr)
-
-
-def _free_host(ptr: int) -> None:
-    runtime.freeHost(ptr)

@@ -5,13 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from memory._cuda.runtime import (
-    count_gpus,
-    describe_visible,
-    runtime,
-    runtime_error,
-    unavailable,
-)
+from memory._cuda.runtime import count_gpus, describe_visible, runtime, runtime_error, unavailable
 from memory._errors import DeviceError, DeviceUnavailableError
 from memory._open_device import refuse_options
 

@@ -20,9 +20,6 @@ class CudaOwner(abc.ABC):
 
     Args:
         context: The GPU.
-
-    Attributes:
-        context: The GPU.
     """
 
     def __init__(self, context: CudaContext) -> None:

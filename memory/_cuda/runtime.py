@@ -1,8 +1,8 @@
 """CuPy, and through it CUDA, where both can be used: the only module that imports CuPy.
 
 Importing this module makes no CUDA call, nor does importing CuPy, so it is safe before a fork. What
-the other modules of the CUDA device need of CuPy they take from here, after ``open_cuda`` or
-``cuda_ordinals`` have found a GPU.
+the other modules of the CUDA device need of CuPy they take from here, after ``open_cuda`` has found
+a GPU.
 
 Every way in which there can be no usable GPU has a message and a cure of its own.
 ``cupy.cuda.is_available()`` is not asked: it swallows the reason, and keeps its answer for ever.

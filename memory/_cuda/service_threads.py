@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from memory._cuda.capture import stay_out_of_captures
 from memory._cuda.runtime import ASK_AGAIN_S, is_capture_error, runtime
-from memory._errors import DeviceError
-from memory.threads import ALLOW_MORE, ThreadStart
+from memory.threads import ThreadStart, start_for_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +116,7 @@ class DeferredFree:
             name = f"cuda:{self._ordinal}-deferred-free"
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._start = ThreadStart([self._thread])
-            _run(self._start, name, self._ordinal)
+            start_for_device(self._start, device=f"cuda:{self._ordinal}", what=f"thread {name!r}")
 
     def _run(self) -> None:
         stay_out_of_captures()
@@ -213,7 +212,7 @@ class Waiters:
         self._waiting_for[thread] = None
         start = ThreadStart([thread])
         try:
-            _run(start, self._name, self._ordinal)
+            start_for_device(start, device=f"cuda:{self._ordinal}", what=f"thread {self._name!r}")
         except BaseException:
             if start.has_started():
                 self._num_free += 1  # Ctrl-C came: it waits for a job, and gets none from here
@@ -250,22 +249,6 @@ class Waiters:
                     return None
             # No thread is free, so each of those that are not, this one too, has a job coming.
         return job
-
-
-def _run(start: ThreadStart, name: str, ordinal: int) -> None:
-    """Start a thread.
-
-    Raises:
-        DeviceError: If the system gives none.
-    """
-    try:
-        start.run()
-    except RuntimeError as error:
-        raise DeviceError(
-            f"cuda:{ordinal}",
-            operation=f"starting thread {name!r}",
-            reason=f"{error}; close streams that are no longer needed, or {ALLOW_MORE}",
-        ) from error
 
 
 def _wait_and_call(event: Awaited, callback: Callable[[], None]) -> None:

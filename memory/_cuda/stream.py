@@ -1,7 +1,7 @@
 """Streams of a GPU: our own, which nothing else orders, and those of the caller's libraries.
 
 A ``CudaStream`` is a handle. What has to outlive it, CUDA's stream and what its queued work holds,
-is its ``StreamState``. While there is such work a waiter thread holds the state, and lets go of
+is its ``StreamState``. While there is such work a waiter thread holds the state, and releases
 what has run; when a handle of ours is collected open, `DeferredFree` ends the stream.
 
 Two of CUDA's handles stand for no stream of their own. 1 is the null stream, like 0. 2 is the
@@ -13,10 +13,9 @@ orders every thread's default stream in both directions.
 from __future__ import annotations
 
 import logging
-import warnings
 from typing import TYPE_CHECKING
 
-from memory._device.closeable import Closeable
+from memory._device.closeable import Closeable, warn_collected_open
 from memory._device.event import HostEvent
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class CudaStream(Closeable):
         """Let later work wait until the host completes the event returned; see ``testing.hold``.
 
         Args:
-            limit_s: Seconds after which the stream goes on by itself, with a failure.
+            limit_s: Seconds after which the stream continues by itself, with a failure.
         """
         latch = HostEvent()
         self.state.wait(latch, limit_s=limit_s)
@@ -94,7 +93,7 @@ class CudaStream(Closeable):
 
         Raises:
             DeviceError: If any of it failed. What failed on the GPU itself fails all later calls in
-                this process too; what failed on the host is told once.
+                this process too; what failed on the host is reported once.
             ClosedError: After close().
         """
         self.state.synchronize()
@@ -127,14 +126,9 @@ class CudaStream(Closeable):
         context = state.context
         if not state.owned or state.closed or context.forked:
             return
+        # Finishing waits for the GPU and takes locks, which no finalizer may.
         context.deferred_free.submit(state.finish, None, expected=False)
-        warnings.warn(
-            f"stream {state.name!r} of device {context.name!r} was collected open: close it, or "
-            f"use it as a context manager",
-            ResourceWarning,
-            source=self,
-            stacklevel=1,
-        )
+        warn_collected_open(self, device=context.name)
 
     def __repr__(self) -> str:
         kind = "" if self.state.owned else ", adopted"

@@ -32,7 +32,7 @@ class CudaStreams:
     def __init__(self, context: CudaContext, device: Device, *, priority: int) -> None:
         self._context = context
         self._priority = priority
-        self._device = weakref.ref(device)
+        self._device = weakref.ref(device)  # handles hold it: a cycle would keep it open
         self._lock = threading.Lock()
         self._closed = False
         self._own: set[StreamState] = set()
@@ -84,7 +84,7 @@ class CudaStreams:
             del self._handles[stream.handle]
 
     def close(self) -> None:
-        """Finish the work of our streams and end them; the caller's streams go on. Idempotent."""
+        """Finish the work of our streams and end them; the caller's streams stay. Idempotent."""
         with self._lock:
             self._closed = True
             own, self._own = self._own, set()

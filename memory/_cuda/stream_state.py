@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from memory._cuda.drain import Drain
 from memory._cuda.event import CudaEvent, HostWait
 from memory._cuda.keepalive import KeepAlive
-from memory._cuda.runtime import (
-    CAPTURE_CURE,
-    CAPTURE_ERRORS,
-    cupy,
-    runtime,
-)
+from memory._cuda.runtime import CAPTURE_CURE, CAPTURE_ERRORS, cupy, runtime
 from memory._errors import ClosedError, DeviceError
 
 if TYPE_CHECKING:
@@ -55,6 +50,7 @@ class StreamState:
         self.foreign = foreign
         self.closed = False
         self.keep_alive = KeepAlive()
+        # Handle 2 names the *calling* thread's default stream, so the state remembers whose it is.
         self._thread = threading.get_ident() if ptr == PER_THREAD else None
         self._number = 0
         self._watched = False
@@ -134,13 +130,14 @@ class StreamState:
 
         Args:
             event: The event.
-            limit_s: Seconds after which to go on with a failure, if host code is to pass it.
+            limit_s: Seconds after which to continue with a failure, if host code is to let it pass.
         """
         if isinstance(event, CudaEvent):
             with self.context.call("wait", self.keep_alive.pending), self._lock:
                 self._check_open("wait")
                 self.refuse_capture("wait")
                 runtime.streamWaitEvent(self._ptr_here(), event.token.handle)
+                # Their failures become this stream's, as those of CUDA's own work do.
                 self._host_waits += event.host_waits
             return
         wait = HostWait(event, limit_s=limit_s, device=self.context.name)
@@ -154,12 +151,11 @@ class StreamState:
     def refuse_capture(self, operation: str) -> None:
         """Refuse what a stream cannot do while it is captured into a CUDA graph; within ``call``.
 
-        What it were given would go into the graph and not run now, and so would an event: nobody
-        could wait for it. Asking does the capture no harm, trying would.
-
         Raises:
             DeviceError: It is being captured.
         """
+        # Work would go into the graph and not run now, and so would an event: nobody could wait for
+        # it. Asking does the capture no harm; trying would spoil it.
         if self._is_captured():
             raise DeviceError(
                 self.context.name,
@@ -209,6 +205,7 @@ class StreamState:
             if self.closed:
                 return
             self.closed = True
+        # Without the lock: nothing can be queued any more, and the drain may need it meanwhile.
         try:
             with self.context.call("close", self.keep_alive.pending):
                 runtime.streamSynchronize(self.ptr)
@@ -234,6 +231,7 @@ class StreamState:
                 self.refuse_capture("record")
                 self._record()
                 return True
+            # Within the lock: whoever queues work after this starts another drain.
             self._watched = False
             return False
 
@@ -252,6 +250,8 @@ class StreamState:
         )
 
     def _ptr_here(self) -> int:
+        # From another thread by way of the null stream, with which CUDA orders every thread's
+        # default stream in both directions.
         if self._thread is None or self._thread == threading.get_ident():
             return self.ptr
         return LEGACY

@@ -42,13 +42,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What is in use at one moment.
-
-    Attributes:
-        nbytes: Bytes in use.
-        peak_bytes: The most bytes that were ever in use at once.
-        num_blocks: Allocations in use; also counts those of 0 bytes.
-    """
+    """What is in use at one moment; allocations of 0 bytes count as blocks too."""
 
     nbytes: int
     peak_bytes: int
@@ -59,8 +53,6 @@ class Ledger:
     """The count of one memory's bytes. Thread-safe.
 
     Attributes:
-        device: Name of the device, for errors.
-        side: Whose memory is counted.
         limit_bytes: The most that may be in use at once; None for no limit.
     """
 

@@ -1,12 +1,24 @@
-"""The ``with`` block of everything that has a ``close``."""
+"""The ``with`` block of everything that has a ``close``, and the warning where it was forgotten."""
 
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Self
+import warnings
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+def warn_collected_open(stream: Any, *, device: str) -> None:
+    """Give the ResourceWarning of a stream's finalizer."""
+    warnings.warn(
+        f"stream {stream.name!r} of device {device!r} was collected open: close it, or use it as a "
+        f"context manager",
+        ResourceWarning,
+        source=stream,
+        stacklevel=2,
+    )
 
 
 class Closeable:

@@ -1,10 +1,8 @@
-"""An event that host code passes.
+"""Events: what one is, and the one that host code lets pass.
 
-The worker of a simulated stream passes one for each ``record()``; a test passes one to let a held
-stream go on. It holds no lock at any time: waiting is built on ``notify``, and a callback is run by
-whoever takes it out of a dictionary, which is atomic. So an event may be asked, waited for and
-passed by any threads, within a garbage collection as well, and no wake-up is lost: either the one
-who passes it finds the callback, or the one who adds it finds the event passed.
+The worker of a simulated stream lets one pass for each ``record()``; a test, to release a stream
+that it holds. A `HostEvent` has no lock, so any thread may ask it, wait for it and let it pass,
+within a garbage collection as well.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class Failure:
     frames hold: so each time a new one is made.
 
     Attributes:
-        seen: Whether anyone has been told.
+        seen: Whether it was ever raised.
     """
 
     __slots__ = ("_cause", "_device", "_operation", "_reason", "seen")
@@ -94,6 +92,14 @@ class Failure:
 
     def __str__(self) -> str:
         return f"device {self._device!r}: {self._operation} failed: {self._reason}"
+
+
+def held_too_long(limit_s: float | None) -> TimeoutError:
+    """Return the error of a stream that was held until its limit."""
+    return TimeoutError(
+        f"held for {limit_s} s and not released; whoever is to release the stream probably waits "
+        f"for it"
+    )
 
 
 class HostEvent:
@@ -125,6 +131,8 @@ class HostEvent:
         if not self._passed:
             self._failure = failure
             self._passed = True
+        # Whoever takes a callback out of the dictionary, which is atomic, runs it: so it runs once,
+        # and no wake-up is lost: either this loop finds it, or notify() finds the event passed.
         while True:
             try:
                 _, callback = self._callbacks.popitem()

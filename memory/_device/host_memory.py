@@ -53,6 +53,11 @@ class HostBuffer(Protocol):
         ...
 
 
+def array_interface(ptr: int, nbytes: int) -> dict[str, Any]:
+    """Describe writable bytes of host memory to NumPy."""
+    return {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (ptr, False)}
+
+
 class HostBlock:
     """Bytes of host memory; given back to the ledger when nothing refers to them any more."""
 
@@ -65,12 +70,7 @@ class HostBlock:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        return {
-            "version": 3,
-            "shape": (self.nbytes,),
-            "typestr": "|u1",
-            "data": (self._memory.ctypes.data, False),
-        }
+        return array_interface(self._memory.ctypes.data, self.nbytes)
 
     def __del__(self) -> None:
         if hasattr(self, "nbytes"):  # else Ctrl-C came while it was made

@@ -20,19 +20,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from memory._device.accounting import DeviceMemory, Ledger, device_memory
-from memory._device.checks import (
-    check_equal_sizes,
-    check_host_array,
-    describe_owner,
-)
+from memory._device.checks import check_equal_sizes, check_host_array, describe_owner
 from memory._device.closeable import Closeable
 from memory._device.device import DeviceBuffer
 from memory._device.host_memory import allocate_host
-from memory._errors import (
-    BufferMismatchError,
-    DeviceMismatchError,
-    OptionValueError,
-)
+from memory._errors import BufferMismatchError, DeviceMismatchError, OptionValueError
 from memory._simulated.bus import Bus, TransferStats
 from memory._simulated.kernels import SimulatedKernels
 from memory._simulated.memory import SimulatedMemory

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from memory._device.closeable import Closeable
@@ -109,7 +110,7 @@ class FailingDevice(Closeable):
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
         self._num_failures = 0
-        # One face for each stream, so that its identity holds; weak, as the faces hold this device.
+        # One FailingStream for each stream, so that `is` works; weak, as they hold this device.
         self._streams: weakref.WeakValueDictionary[int, FailingStream] = (
             weakref.WeakValueDictionary()
         )
@@ -150,7 +151,7 @@ class FailingDevice(Closeable):
             DeviceError: If it is the one to fail.
         """
         if self.strikes(operation):
-            self._fail_with(operation)
+            raise self._error(operation)
 
     def alloc_host(self, nbytes: int, *, zero: bool = False) -> HostBuffer:
         """Allocate host memory, or raise HostMemoryError."""
@@ -175,7 +176,7 @@ class FailingDevice(Closeable):
     def make_stream(self, name: str = "") -> FailingStream:
         """Make a stream, or raise DeviceError."""
         self.check("make_stream")
-        return self._face(self.inner.make_stream(name))
+        return self._wrap(self.inner.make_stream(name))
 
     def dedicate_thread(self) -> None:
         """Give the calling thread to the device that does the work."""
@@ -183,13 +184,13 @@ class FailingDevice(Closeable):
 
     def current_stream(self) -> FailingStream:
         """Return the calling thread's current stream."""
-        return self._face(self.inner.current_stream())
+        return self._wrap(self.inner.current_stream())
 
     def stream_from(self, stream: object) -> FailingStream:
-        """Return what stands for a stream of the device that does the work."""
+        """Return this device's stream for one of the device that does the work."""
         if isinstance(stream, FailingStream):
             stream = self._inner_stream(stream)
-        return self._face(self.inner.stream_from(stream))
+        return self._wrap(self.inner.stream_from(stream))
 
     @contextlib.contextmanager
     def use_stream(self, stream: Stream) -> Iterator[None]:
@@ -298,21 +299,11 @@ class FailingDevice(Closeable):
         if not self.strikes(operation):
             return True
         if self._when == "called" or not isinstance(self.inner, SimulatedDevice):
-            self._fail_with(operation)
-        self.inner.launch(self._failing_work(operation), stream=self._inner_stream(stream))
+            raise self._error(operation)
+        # The error now and not the device: queued work must not keep it alive.
+        fail = partial(_raise, self._error(operation))
+        self.inner.launch(fail, stream=self._inner_stream(stream))
         return False
-
-    def _failing_work(self, operation: str) -> Any:
-        # The text now, not the device: queued work must not keep it alive.
-        error = self._error(operation)
-
-        def fail() -> NoReturn:
-            raise error
-
-        return fail
-
-    def _fail_with(self, operation: str) -> NoReturn:
-        raise self._error(operation)
 
     def _error(self, operation: str) -> DeviceError:
         number = self._fail[operation]
@@ -322,12 +313,12 @@ class FailingDevice(Closeable):
             reason=f"call {number} fails on command of a FailingDevice",
         )
 
-    def _face(self, stream: Stream) -> FailingStream:
+    def _wrap(self, stream: Stream) -> FailingStream:
         with self._lock:
-            face = self._streams.get(stream.handle)
-            if face is None:
-                face = self._streams[stream.handle] = FailingStream(stream, device=self)
-            return face
+            wrapped = self._streams.get(stream.handle)
+            if wrapped is None:
+                wrapped = self._streams[stream.handle] = FailingStream(stream, device=self)
+            return wrapped
 
     def _inner_of(self, argument: object) -> object:
         return self.unwrap(argument) if isinstance(argument, DeviceBuffer) else argument
@@ -340,6 +331,10 @@ class FailingDevice(Closeable):
     def __repr__(self) -> str:
         planned = ", ".join(f"{operation} {number}" for operation, number in self._fail.items())
         return f"<FailingDevice {planned or 'nothing'}, {self._num_failures} failed, {self.inner}>"
+
+
+def _raise(error: DeviceError) -> NoReturn:
+    raise error
 
 
 class FailingStream(Closeable):

@@ -30,12 +30,7 @@ POISON: Final = 0xCB
 
 
 class Block:
-    """One allocation, alive for as long as a DeviceBuffer of it.
-
-    Attributes:
-        ptr: Its address.
-        nbytes: Its size.
-    """
+    """One allocation, alive for as long as a DeviceBuffer of it."""
 
     __slots__ = ("__weakref__", "_ledger", "_storage", "nbytes", "ptr")
 

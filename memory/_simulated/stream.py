@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
-from memory._device.closeable import Closeable
+from memory._device.closeable import Closeable, warn_collected_open
 from memory._device.event import HostEvent
 from memory._simulated.worker import Record, Wait
 
@@ -66,7 +65,7 @@ class SimulatedStream(Closeable):
         """Let later work wait until the host completes the event returned; see ``testing.hold``.
 
         Args:
-            limit_s: Seconds after which the stream goes on by itself, with a failure.
+            limit_s: Seconds after which the stream continues by itself, with a failure.
         """
         latch = HostEvent()
         self._worker.submit("hold", Wait(latch, limit_s=limit_s))
@@ -98,13 +97,7 @@ class SimulatedStream(Closeable):
         if self._handle == 0 or self._worker.closed or self._worker.inherited:
             return
         self._worker.stop_soon()
-        warnings.warn(
-            f"stream {self.name!r} of device {self._worker.device!r} was collected open: close it, "
-            f"or use it as a context manager",
-            ResourceWarning,
-            source=self,
-            stacklevel=1,
-        )
+        warn_collected_open(self, device=self._worker.device)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._worker.num_queued} queued"

@@ -25,9 +25,6 @@ class SimulatedStreams:
     Args:
         device: Given to the streams, and else known weakly: nothing here keeps it alive.
         sleep: Called on a stream's thread with the seconds that a copy takes.
-
-    Attributes:
-        closed: Whether the device is closed.
     """
 
     def __init__(self, device: Device, *, sleep: Callable[[float], object]) -> None:

@@ -1,16 +1,10 @@
 """The queue and the thread behind a stream of the simulated device.
 
 The handle that users hold, ``SimulatedStream``, and the thread share a ``StreamWorker``. The thread
-holds nothing else, neither handle nor device, so both are collected as soon as users let go; queued
-work holds the buffers it needs, and no longer than until it has run.
+holds nothing else, neither handle nor device, so both are collected with their last reference;
+queued work holds the buffers it needs, and no longer than until it has run.
 
-Three ways lead to the end of a worker. ``close`` waits for the queued work and joins the thread.
-``stop_soon`` is for finalizers, which may run on any thread within any lock, this worker's thread
-included: it takes no lock and joins nothing; the thread ends after the queued work. At interpreter
-exit one hook drops what is queued and joins every thread that is left.
-
-After a fork the child has the objects but not the threads. Every call there raises, as CUDA calls
-do, instead of waiting for a thread that is not there or for a lock that nobody will release.
+A worker ends by ``close``, by ``stop_soon`` (for finalizers), or at interpreter exit.
 """
 
 from __future__ import annotations
@@ -23,9 +17,9 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
-from memory._device.event import Failure, HostEvent
+from memory._device.event import Failure, HostEvent, held_too_long
 from memory._errors import ClosedError, DeviceError
-from memory.threads import ALLOW_MORE, ThreadStart
+from memory.threads import ThreadStart, start_for_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +80,7 @@ class Record:
 
     Args:
         event: The event.
-        report: Whether the stream's failure, if there is one, is done with by being told here.
+        report: Whether a failure of the stream is thereby reported, and forgotten.
     """
 
     __slots__ = ("_event", "_report")
@@ -129,11 +123,7 @@ class Wait:
         in_time = passed.wait_for(self._limit_s)
         worker.waiting = None
         if not in_time:
-            late = TimeoutError(
-                f"held for {self._limit_s} s and not released; whoever is to release the stream "
-                f"probably waits for it"
-            )
-            worker.note_failure("a hold", late)
+            worker.note_failure("a hold", held_too_long(self._limit_s))
         elif self._event.done():
             try:
                 self._event.synchronize()
@@ -163,6 +153,8 @@ class StreamWorker:
         self.name = name
         self.group = group
         self.sleep = sleep
+        # No lock for these two: only the thread writes them; abandon() reads `waiting` after it has
+        # set the flag that the thread reads after it has set `waiting`.
         self.failure: Failure | None = None
         self.waiting: HostEvent | None = None
         self.abandoned = False
@@ -186,9 +178,9 @@ class StreamWorker:
         return os.getpid() != self._pid
 
     def refuse_inherited(self, operation: str) -> None:
-        """Refuse to work in a forked child. To be asked before any lock.
+        """Refuse to work in a forked child, which has the objects but not the threads.
 
-        A lock that was held at the fork is held for ever in the child.
+        Call it before any lock is taken: one that was held at the fork is held for ever here.
 
         Raises:
             DeviceError: After a fork.
@@ -237,15 +229,17 @@ class StreamWorker:
         with self._lock:
             self.stop_soon()
             thread = self._thread if self._has_started() else None
+        # Without the lock: the thread may be in work that asks this worker for something.
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def stop_soon(self) -> None:
         """Let the thread end after what is queued. Takes no lock and never waits.
 
-        Nobody may be within submit(): close() holds the lock, and a finalizer runs when no handle
-        is left to call it through.
+        A finalizer may run on any thread within any lock, on this worker's own thread too.
         """
+        # Nobody is within submit(): close() holds the lock, and a finalizer runs when no handle is
+        # left to call it through.
         if not self.closed:
             self.closed = True
             self._commands.put(None)
@@ -257,7 +251,7 @@ class StreamWorker:
 
     def abandon(self) -> None:
         """Drop what is queued and end the thread, for interpreter exit."""
-        self.abandoned = True
+        self.abandoned = True  # first, see Wait.execute
         waiting = self.waiting
         if waiting is not None:
             waiting.complete()
@@ -274,18 +268,15 @@ class StreamWorker:
             return
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._start = ThreadStart([self._thread])
+        # Before the start: the exit hook must find a thread that Ctrl-C leaves half started.
         with _running_lock:
             _running.add(self)
         try:
-            self._start.run()
-        except RuntimeError as error:
+            start_for_device(self._start, device=self.device, what=f"stream {self.name!r}")
+        except DeviceError:
             with _running_lock:
                 _running.discard(self)
-            raise DeviceError(
-                self.device,
-                operation=f"starting stream {self.name!r}",
-                reason=f"{error}; close streams that are no longer needed, or {ALLOW_MORE}",
-            ) from error
+            raise
         self._runs = True
 
     def _has_started(self) -> bool:

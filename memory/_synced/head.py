@@ -74,12 +74,7 @@ class Work(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One cell of the table.
-
-    Attributes:
-        work: What to do with the bytes.
-        head: Where the head is once that is done.
-    """
+    """One cell of the table: what to do first with the bytes, and where the head is afterwards."""
 
     work: Work
     head: Head

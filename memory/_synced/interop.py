@@ -51,10 +51,8 @@ class DeviceExporter(Protocol):
         dtype: np.dtype[Any],
         shape: Dims,
         *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        stream: Any,
+        **wishes: Any,
     ) -> Any:
         """Export a buffer by DLPack, with the consumer's stream behind the current one."""
         ...

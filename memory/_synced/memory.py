@@ -1,30 +1,7 @@
 """Bytes that live on the host and on a device, and are copied only when the other side needs them.
 
-Caffe's SyncedMemory with its holes closed. :mod:`memory._synced.head` is the state machine, and
-:mod:`memory._synced.sides` does the work. What is added to Caffe's, and the rules that are kept:
-
-* **Views.** Const access gives a read-only view, mutable access a writable one. A view shows the
-  newest bytes until the next call that moves the head; its memory is good for as long as it lives.
-* **Copies.** An access that needs the other side's bytes copies them on the calling thread's
-  current stream and waits for the copy. The copy comes after everything that the streams which were
-  handed the device's bytes had been given until then. Access to the device alone waits for nothing:
-  it is *ordered*, behind a push in flight and behind those streams, on the current stream.
-* **Pushes.** ``async_gpu_push`` returns at once, with the head at SYNCED, and the copy's event is
-  kept. Whatever would change the host's bytes, or let go of them on request, waits for it first:
-  ``mutable_cpu_data``, ``overwrite_cpu_data``, ``set_cpu_data``, ``set_gpu_data``, another push and
-  ``close``. ``cpu_data`` does not: it only reads what the push reads.
-* **Failures.** A call that fails leaves the contents and the head as they were. A push that failed
-  is told once, by the first call that finds out; the head is then back at HEAD_AT_CPU, because the
-  host still has the newest bytes, so that the next push repairs it. Where work that fills the
-  device's side failed (``set_gpu_data`` with its event), there are no good bytes anywhere: every
-  call that needs any raises, until others are set.
-* **Closed devices.** They make no more copies, but to the host: what a closed device was holding is
-  still had there, because whoever closes it may be another than who has some of its memory.
-* **Collection.** There is no finalizer, on purpose: it could run inside a garbage collection on any
-  thread, where waiting may deadlock. Nothing needs one, because a copy in flight holds both of its
-  ends (a rule of every device): memory is freed, and a lease behind an external array returns, when
-  the last of object, views and copies is gone. What collection cannot know is that a caller is
-  about to refill an array of his own: he waits for ``push_event``, or closes the object first.
+Caffe's SyncedMemory with its holes closed. The module ``head`` is its state machine, ``sides`` does
+the work. A call that fails leaves the contents and the head as they were.
 """
 
 from __future__ import annotations
@@ -70,6 +47,17 @@ class SyncedMemory(Closeable):
     lock that no finalizer takes. The views handed out are not guarded; two threads that share them
     agree between themselves who writes.
 
+    A view shows the newest bytes until the next call that moves the head; its memory is good for as
+    long as it lives. An access that needs the other side's bytes copies them on the calling
+    thread's current stream, behind all that the streams which were handed the device's bytes had
+    been given until then, and waits for the copy. Access to the device alone waits for nothing: the
+    current stream is put behind a push in flight and behind those streams.
+
+    After :meth:`close` whatever reaches the bytes raises ClosedError. Collection waits for nothing:
+    before you refill an array that was given to it, call ``push_event.synchronize()``, or close it.
+
+    Why it is this large: it is the interface of Caffe's SyncedMemory, and its like for pushes.
+
     Example:
         >>> from memory import SyncedMemory, open_device
         >>> with open_device("simulated") as device:
@@ -79,6 +67,11 @@ class SyncedMemory(Closeable):
         ...     memory.head
         <Head.SYNCED: 3>
     """
+
+    # No finalizer, on purpose: it could run in a garbage collection on any thread, and waiting
+    # there may deadlock. Nothing needs one, because a copy in flight holds both of its ends (a rule
+    # of all devices): memory is freed, and a lease behind an external array returns, with the last
+    # of object, views and copies.
 
     __slots__ = ("__weakref__", "_closed", "_device", "_head", "_lock", "_sides", "_size")
 
@@ -154,7 +147,6 @@ class SyncedMemory(Closeable):
         Raises:
             HostMemoryError: The host's side cannot be allocated.
             DeviceError: The copy failed.
-            ClosedError: After :meth:`close`.
         """
         return read_only(self._on_host(Call.CPU_DATA))
 
@@ -170,7 +162,6 @@ class SyncedMemory(Closeable):
         Raises:
             HostMemoryError: The host's side cannot be allocated.
             DeviceError: The copy failed, or the push in flight had.
-            ClosedError: After :meth:`close`.
         """
         return self._on_host(Call.MUTABLE_CPU_DATA).view()
 
@@ -186,7 +177,6 @@ class SyncedMemory(Closeable):
         Raises:
             HostMemoryError: The host's side cannot be allocated.
             DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
         """
         return self._on_host(Call.OVERWRITE_CPU_DATA).view()
 
@@ -203,7 +193,6 @@ class SyncedMemory(Closeable):
             NoDeviceMemoryError: The device has no memory of its own.
             DeviceMemoryError: The device's side cannot be allocated.
             DeviceError: The copy failed, or the push in flight had.
-            ClosedError: After :meth:`close`.
         """
         return self._on_device(Call.GPU_DATA)
 
@@ -241,7 +230,6 @@ class SyncedMemory(Closeable):
         Raises:
             BufferMismatchError: It is something else.
             DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
         """
         host: NDArray[np.uint8] | None = host_bytes("set_cpu_data", array, self._size)
         with self._lock:
@@ -276,7 +264,6 @@ class SyncedMemory(Closeable):
             BufferMismatchError: It is no DeviceBuffer, or of another size; or ``host`` is.
             DeviceMismatchError: It is another device's.
             DeviceError: The push in flight had failed.
-            ClosedError: After :meth:`close`.
         """
         self._refuse_without_device_memory(Call.SET_GPU_DATA)
         gpu: DeviceBuffer | None = device_buffer("set_gpu_data", buffer, self._size, self._device)
@@ -372,11 +359,12 @@ class SyncedMemory(Closeable):
             self._settle()
 
     def close(self) -> None:
-        """Wait for a push in flight and let go of both sides. Idempotent.
+        """Wait for a push in flight and release both sides. Idempotent.
 
         Views and buffers handed out keep their memory. The failure of a push that nobody has seen
         is logged, not raised: the contents are being thrown away.
         """
+        # Swapped within the lock and waited for without it: other threads are refused at once.
         with self._lock:
             sides, self._sides = self._sides, Sides(0, self._device)
             self._head = Head.UNINITIALIZED
@@ -402,6 +390,7 @@ class SyncedMemory(Closeable):
         """Do what a call for the host's side has to do, and return that side."""
         with self._lock:
             step = self._begin(call)
+            # A push reads the host's bytes: reading them too does no harm, all else must wait.
             if call is not Call.CPU_DATA:
                 self._settle()
             if step.work is Work.ZERO_HOST:
@@ -409,6 +398,7 @@ class SyncedMemory(Closeable):
             elif step.work is Work.COPY_TO_HOST:
                 self._sides.copy_to_host()
             host = self._sides.need_host()
+            # Last: whatever failed before this has left the head where it was.
             self._head = step.head
             return host
 
@@ -428,7 +418,8 @@ class SyncedMemory(Closeable):
             if step.work is Work.COPY_TO_DEVICE:
                 self._sides.copy_to_gpu(stream)
             else:
-                if self._sides.has_landed():
+                # One that has passed costs no wait, and shows a failure here and not on the stream.
+                if self._sides.has_passed():
                     self._settle()
                 self._sides.order(stream)
             if step.work is Work.ZERO_DEVICE:
@@ -438,6 +429,7 @@ class SyncedMemory(Closeable):
             if write is not None:
                 write(gpu, stream)
             self._head = step.head
+        # Without the lock: the owner's code is not ours.
         gpu.note_use(stream)
         return gpu
 
@@ -465,15 +457,18 @@ class SyncedMemory(Closeable):
         try:
             self._sides.settle()
         except DeviceError:
+            # The host still has the newest bytes, so that the next push repairs it. At HEAD_AT_GPU
+            # it was a filling that failed: there are no good bytes until others are set.
             if self._head is Head.SYNCED:
                 self._head = Head.HEAD_AT_CPU
             raise
 
     def _settle_for_others(self) -> None:
-        """Wait as `_settle` does, before other bytes are set: a failed filling is told once."""
+        """Wait as `_settle` does, before other bytes are set."""
         try:
             self._settle()
         except DeviceError:
+            # Also a failed filling is reported once here: the bytes that come replace it.
             self._sides.in_flight = None
             raise
 

@@ -39,8 +39,6 @@ class Sides:
     Not thread-safe.
 
     Attributes:
-        size: Bytes of either side.
-        device: Where the device side is.
         host: uint8, shape (size,), writable; None until needed.
         gpu: ``size`` bytes; None until needed.
         in_flight: The event of the latest copy or filling that is not known to have run.
@@ -72,7 +70,8 @@ class Sides:
         return self.gpu
 
     def zero_host(self) -> None:
-        """Take a new host side of zeros, which the system hands out large blocks of for nothing."""
+        """Take a new host side, of zeros."""
+        # Not a fill: the system hands out large blocks of zeros for nothing.
         self.host = self.device.alloc_host(self.size, zero=True).array
 
     def zero_gpu(self, stream: Stream) -> None:
@@ -82,8 +81,8 @@ class Sides:
     def copy_to_host(self) -> None:
         """Copy the device side to the host side on the current stream, and wait for it.
 
-        What a closed device holds is still to be had, as whoever closes it may be another than
-        who has some of its memory.
+        What a closed device holds can still be read: whoever closes a device need not be whoever
+        has some of its memory.
         """
         self.settle()
         try:
@@ -102,7 +101,7 @@ class Sides:
 
     def push(self, stream: Stream, ends: PushEnds | None) -> None:
         """Give a stream a copy of the host side to the device side, and do not wait for it."""
-        self.settle()
+        self.settle()  # one event at a time: in_flight has to cover the host side
         host, gpu = self.need_host(), self.need_gpu()
         if ends is not None:
             gpu, host = _checked_ends(ends, gpu, host)
@@ -114,8 +113,8 @@ class Sides:
         """Wait until no copy and no filling is in flight.
 
         Raises:
-            DeviceError: The copy failed. It is told once; nothing is in flight afterwards. That of
-                a filling is told again and again, as there are no other bytes to fall back on.
+            DeviceError: The copy failed. It is reported once; nothing is in flight afterwards. That
+                of a filling is reported each time, as there are no other bytes to fall back on.
         """
         if self.in_flight is None:
             return
@@ -128,8 +127,8 @@ class Sides:
         # Not in a finally: if Ctrl-C ends the wait, the copy is still in flight.
         self.in_flight = None
 
-    def has_landed(self) -> bool:
-        """Say whether the copy in flight has passed, well or not, and nobody has been told yet."""
+    def has_passed(self) -> bool:
+        """Return whether the copy in flight has passed or failed, which was not reported yet."""
         return self.in_flight is not None and self.in_flight.done()
 
     def order(self, stream: Stream) -> None:
@@ -171,12 +170,11 @@ class Sides:
 
     def _finish(self, stream: Stream) -> None:
         """Wait for the copy just given to a stream."""
-        # The stream and not the event, which would leave a failure behind for the stream's next
-        # user to be told.
+        # The stream and not the event, which would leave the failure to the stream's next user.
         try:
             stream.synchronize()
         except DeviceError:
-            if self.has_landed():
+            if self.has_passed():
                 self.in_flight = None
             raise
         self.in_flight = None
