@@ -21,7 +21,7 @@ from prefetch.cli.terminal import collecting_warnings, print_fields, print_json,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._tools.check import CheckReport
 
 

@@ -22,7 +22,7 @@ from prefetch.cli.outputs import ForceOption, check_folder, check_free, check_no
 from prefetch.cli.terminal import Patience, print_json
 
 if TYPE_CHECKING:
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._tools.preview import BatchView
 
 
