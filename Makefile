@@ -41,7 +41,7 @@ endif
 # What takes long is left out: faults and properties, real threads and processes under stress, the
 # packages and documents, and of the rooms what is marked slow, such as the sanitizers' runs.
 .PHONY: test-fast
-test-fast: venv ## run the rooms' own tests, but for those marked slow: under a minute on two idle cores
+test-fast: venv ## run the rooms' own tests, but for those marked slow
 	@$(RUN) -m pytest -q -n 2 -m "not slow" tests/memory tests/prefetch $(ARGS)
 	@echo "Left out: tests marked slow, and all outside of tests/memory and tests/prefetch, the fake CUDA"
 	@echo "device's among them. make test runs them all."

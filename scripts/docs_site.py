@@ -35,7 +35,6 @@ BESIDE_DOCS: Final = {
 }
 """Paths in the checkout, and what they are in the site."""
 
-FOR_PREFETCH_ONLY: Final = frozenset({"memory/threads.py"})
 OF_GENERATED_CODE: Final = "    options: {show_if_no_docstring: true, summary: false}\n"
 
 _LINK: Final = re.compile(
@@ -105,14 +104,13 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def public_modules() -> dict[str, list[str]]:
-    """Return the modules that people import, with their ``__all__``; prefetch comes first."""
+    """Return the modules that people import: those with an ``__all__``; prefetch comes first."""
     return {name: names for folder in ("prefetch", "memory") for name, names in _modules(folder)}
 
 
 def _modules(folder: str) -> Iterator[tuple[str, list[str]]]:
     for path in sorted((ROOT / folder).glob("*.py")):
-        is_private = path.stem.startswith("_") and path.stem != "__init__"
-        if is_private or path.relative_to(ROOT).as_posix() in FOR_PREFETCH_ONLY:
+        if path.stem.startswith("_") and path.stem != "__init__":
             continue
         module = folder if path.stem == "__init__" else f"{folder}.{path.stem}"
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

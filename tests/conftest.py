@@ -22,6 +22,9 @@ settings.register_profile("ringfeed", deadline=None)  # a shared machine may sta
 settings.load_profile("ringfeed")
 
 
+# Taken out of the environment, since some tests run pytest themselves.
+_SKIPPED = os.environ.pop("RINGFEED_SKIPPED", None)
+
 # Bytes of a record would make an id of hundreds of characters, one escape after another.
 _MAX_BYTES_IN_ID = 24
 
@@ -42,8 +45,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     lines = lines or ["skipped none"]
     for line in lines:
         terminalreporter.write_line(line)
-    if record := os.environ.get("RINGFEED_SKIPPED"):
-        with Path(record).open("a", encoding="utf-8") as file:
+    if _SKIPPED:
+        with Path(_SKIPPED).open("a", encoding="utf-8") as file:
             file.writelines(f"  {line}\n" for line in lines)
 
 

@@ -125,6 +125,7 @@ def named(source: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_in_a_locale_without_its_letters_a_path_is_opened_as_utf_8_has_it(named: Path) -> None:
     code = r"""
 import prefetch, sys

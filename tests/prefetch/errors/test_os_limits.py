@@ -97,6 +97,7 @@ except (prefetch.PrefetchError, SyncedMemoryError) as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_files", range(6))
 def test_a_process_of_few_files_is_told_of_them_whatever_it_was_about_to_open(
     source: Path, num_files: int

@@ -42,6 +42,7 @@ def test_another_value_is_refused() -> None:
         selection.choose("fast")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "available"), [(None, True), ("", True), ("numpy", False)])
 def test_the_environment_decides_at_import(value: str | None, available: bool) -> None:  # noqa: FBT001 (pytest gives it)
     environment = {name: text for name, text in os.environ.items() if name != "RINGFEED_KERNELS"}

@@ -152,6 +152,7 @@ def test_of_version_1_a_quota_of_time_is_so_many_cores(
     assert cores == machine.cores()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "command"), [(resource.RLIMIT_AS, "ulimit -v"), (resource.RLIMIT_DATA, "ulimit -d")]
 )

@@ -75,6 +75,7 @@ def _imports(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["5.29.0", "6.31.1", "7.36.2"])
 def test_the_import_is_quiet_under_every_protobuf_that_is_claimed(version: str) -> None:
     """Of the versions, with what their own check of generated code would be told."""

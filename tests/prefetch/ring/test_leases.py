@@ -64,6 +64,7 @@ def _first_value(export: Any) -> int:
     return int(np.asarray(export).reshape(-1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 @pytest.mark.parametrize("kind", EXPORTS)
 def test_each_kind_of_export_outlives_array_batch_and_feed(

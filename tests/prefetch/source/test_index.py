@@ -344,6 +344,7 @@ def test_a_file_that_is_cut_meanwhile_is_truncated(damage: Damage) -> None:
     file.close()
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=2000)
 @given(
     mutations=st.lists(

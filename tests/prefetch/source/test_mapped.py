@@ -169,6 +169,7 @@ def test_damaged_pages_are_an_error_or_other_bytes_and_never_a_crash(tmp_path: P
     assert found > 500
 
 
+@pytest.mark.slow
 def test_damaged_pages_are_refused_mapped_and_unmapped_for_the_same_reasons(tmp_path: Path) -> None:
     folder = write_database(tmp_path / "db", _records(40, [10, 2000, 9000]))
     data = folder / "data.mdb"
@@ -366,6 +367,7 @@ def test_a_part_that_is_none_is_refused_and_those_before_it_are_let_go(
     assert not first[3].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("indexed_at_once", [False, True])

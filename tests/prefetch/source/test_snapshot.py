@@ -518,6 +518,7 @@ with feed:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", [False, True])
 def test_a_folder_that_cannot_be_written_to_is_read_and_refuses_a_lock(
     unwritable: Path, *, lock: bool

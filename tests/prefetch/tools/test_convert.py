@@ -264,6 +264,7 @@ _CONVERT = """
 """
 
 
+@pytest.mark.slow
 def test_a_killed_conversion_is_resumed_with_nothing_lost_or_doubled(
     images: Path, tmp_path: Path
 ) -> None:

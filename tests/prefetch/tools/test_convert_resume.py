@@ -413,6 +413,7 @@ _KILLED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [
