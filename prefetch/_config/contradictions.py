@@ -32,14 +32,14 @@ class Contradiction:
     message: str
 
 
-def contradictions(config: FeedOptions) -> Iterator[Contradiction]:
+def find_contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     """Yield every contradiction in a configuration."""
-    yield from _in_source(config)
-    yield from _in_order(config)
-    yield from _in_pixels(config.transform)
+    yield from _check_source(config)
+    yield from _check_order(config)
+    yield from _check_pixels(config.transform)
 
 
-def _in_source(config: FeedOptions) -> Iterator[Contradiction]:
+def _check_source(config: FeedOptions) -> Iterator[Contradiction]:
     subset = config.subset
     if (
         subset is not None
@@ -70,7 +70,7 @@ def _in_source(config: FeedOptions) -> Iterator[Contradiction]:
         )
 
 
-def _in_order(config: FeedOptions) -> Iterator[Contradiction]:
+def _check_order(config: FeedOptions) -> Iterator[Contradiction]:
     shard = config.shard
     if shard.rank >= shard.world_size:
         yield Contradiction(
@@ -114,7 +114,7 @@ def _in_order(config: FeedOptions) -> Iterator[Contradiction]:
         )
 
 
-def _in_pixels(transform: TransformConfig) -> Iterator[Contradiction]:
+def _check_pixels(transform: TransformConfig) -> Iterator[Contradiction]:
     scales = transform.scale if isinstance(transform.scale, tuple) else (transform.scale,)
     num_means = len(transform.mean_value)
     if transform.mean_file is not None and num_means:

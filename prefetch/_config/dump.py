@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ALWAYS_WRITTEN = frozenset({"batch_size", "phase"})
 
 
-def config_text(
+def dump_config(
     config: FeedConfig, *, folder: Path | None = None, notes: Mapping[str, str] | None = None
 ) -> str:
     """Return a configuration's options as YAML: those that differ from their defaults, and a few.
@@ -35,7 +35,7 @@ def config_text(
     Example:
         >>> from prefetch import FeedConfig
         >>> config = FeedConfig(source="/data/train_lmdb", transform={"scale": 0.5})
-        >>> print(config_text(config, folder=Path("/data")), end="")
+        >>> print(dump_config(config, folder=Path("/data")), end="")
         source: "train_lmdb"
         batch_size: 64
         phase: train
@@ -59,20 +59,20 @@ def _lines(
                 yield from inner
         elif value != field.default or key in notes or key in _ALWAYS_WRITTEN:
             comment = f"  # {notes[key]}" if key in notes else ""
-            yield f"{indent}{name}: {_spelled(value, folder)}{comment}"
+            yield f"{indent}{name}: {_spell(value, folder)}{comment}"
 
 
-def _spelled(value: Any, folder: Path | None) -> str:
+def _spell(value: Any, folder: Path | None) -> str:
     if isinstance(value, tuple):
         if len(value) == 1 and isinstance(value[0], Path):
-            return _spelled(value[0], folder)
-        return f"[{', '.join(_spelled(item, folder) for item in value)}]"
+            return _spell(value[0], folder)
+        return f"[{', '.join(_spell(item, folder) for item in value)}]"
     if isinstance(value, Path):
         path = str(value) if folder is None else os.path.relpath(value, folder)
         path = os.fsencode(path).decode("utf-8", "surrogateescape")  # whatever the locale is
-        return _quoted(path)
+        return _quote(path)
     if isinstance(value, float):
-        return _number(value)
+        return _spell_number(value)
     if value is None or isinstance(value, bool | int):
         return json.dumps(value)
     if isinstance(value, str):
@@ -80,7 +80,7 @@ def _spelled(value: Any, folder: Path | None) -> str:
     raise TypeError(f"expected what YAML can spell, found {value!r}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text in quotes; what YAML does not take as it is, and a terminal obeys, escaped."""
     return "".join(
         char if char.isprintable() else f"\\U{ord(char):08x}"
@@ -88,7 +88,7 @@ def _quoted(text: str) -> str:
     )
 
 
-def _number(value: float) -> str:
+def _spell_number(value: float) -> str:
     """Spell a number; a float32, which a network's file holds, as short as it may be."""
     with np.errstate(over="ignore"):
         single = np.float32(value)

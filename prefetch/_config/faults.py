@@ -44,7 +44,7 @@ _SPELLINGS_OF_BOOLEANS = frozenset({"true", "false", "on", "off", "yes", "no", "
 
 
 @contextmanager
-def refusing_no_file(path: Path, cure: str) -> Iterator[None]:
+def file_context(path: Path, cure: str) -> Iterator[None]:
     """Turn what keeps a block from reading its file into an error that says what to do.
 
     Raises:
@@ -85,7 +85,7 @@ def is_folder(path: Path) -> bool:
         ) from error
 
 
-def dotted(path: Iterable[str | int]) -> str:
+def join_path(path: Iterable[str | int]) -> str:
     """Return the name of an option from its path: ``transform.mean_value[1]``."""
     name = ""
     for part in path:
@@ -114,7 +114,7 @@ def with_ancestors(key: str) -> Iterator[str]:
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
 
 
-def in_file_order(faults: Iterable[ConfigFault]) -> tuple[ConfigFault, ...]:
+def sort_by_line(faults: Iterable[ConfigFault]) -> tuple[ConfigFault, ...]:
     """Return the faults by their lines; those without one keep their order, at the end."""
     return tuple(sorted(faults, key=lambda f: math.inf if f.line is None else f.line))
 
@@ -126,7 +126,7 @@ def expected_one_of(value: object, choices: Sequence[str]) -> str:
     return f"{message}; did you mean {guess}?" if guess else message
 
 
-def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[ConfigFault]:
+def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[ConfigFault]:
     """Yield one fault for each of pydantic's errors.
 
     Args:
@@ -137,14 +137,14 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Config
     listed: set[str] = set()
     for found in error.errors(include_url=False):
         location = found["loc"]
-        key = dotted(location)
+        key = join_path(location)
         value = found["input"]
         match found["type"]:
             case "extra_forbidden":
                 num_unknown += 1
                 message = "is not an option"
                 if num_unknown <= _MOST_GUESSED:
-                    message += _meant(location, model, listed)
+                    message += _suggest_option(location, model, listed)
             case "missing":
                 missing = _model_at(location[:-1], model).model_fields[str(location[-1])]
                 message = f"is missing, and has no default. {missing.description}"
@@ -164,7 +164,7 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Config
 
 
 def _cure(kind: str, value: object) -> str:
-    if kind in {"int_type", "float_type"} and isinstance(value, str) and _reads_as_number(value):
+    if kind in {"int_type", "float_type"} and isinstance(value, str) and _is_number(value):
         return "; write the number without quotes"
     if (
         kind == "int_type"
@@ -190,14 +190,16 @@ def _cure_of_null(location: tuple[str | int, ...], value: object, model: type[Ba
     return f"; leave it out for its default, {spelled}"
 
 
-def _reads_as_number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
         return math.isfinite(float(text))
     except ValueError:
         return False
 
 
-def _meant(location: tuple[str | int, ...], model: type[BaseModel], listed: set[str]) -> str:
+def _suggest_option(
+    location: tuple[str | int, ...], model: type[BaseModel], listed: set[str]
+) -> str:
     """Say which option was meant: one of this name elsewhere, or one here of a similar name.
 
     Args:
@@ -215,10 +217,10 @@ def _meant(location: tuple[str | int, ...], model: type[BaseModel], listed: set[
     if dot and name in everywhere:
         guess = f"{outer}: {{{inner}: ...}}"
     elif guess is None and (similar := nearest(name, here)) is not None:
-        guess = dotted([*location[:-1], similar])
+        guess = join_path([*location[:-1], similar])
     if guess is not None:
         return f"; did you mean {guess}?"
-    group = dotted(location[:-1])
+    group = join_path(location[:-1])
     if group in listed:
         return ""
     listed.add(group)

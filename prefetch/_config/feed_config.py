@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from prefetch._config.contradictions import contradictions
-from prefetch._config.faults import closest_key, faults_of, with_ancestors
+from prefetch._config.contradictions import find_contradictions
+from prefetch._config.faults import closest_key, explain_errors, with_ancestors
 from prefetch._config.models import FeedOptions
-from prefetch._config.option_types import plain
+from prefetch._config.option_types import to_plain
 from prefetch._errors.classes import ConfigError, ConfigFault
 
 logger = logging.getLogger("prefetch")
@@ -38,17 +38,17 @@ class FeedConfig(FeedOptions):
     """
 
     def __init__(self, **options: Any) -> None:
-        given: dict[str, Any] = plain(options)
+        given: dict[str, Any] = to_plain(options)
         faults: list[ConfigFault] = []
         try:
             super().__init__(**given)
         except ValidationError as error:
-            faults.extend(faults_of(error, type(self)))
+            faults.extend(explain_errors(error, type(self)))
             # Never to be seen: only to find what the sound options contradict among themselves.
-            super().__init__(**_without({fault.key for fault in faults}, given))
+            super().__init__(**_keep_sound({fault.key for fault in faults}, given))
         keys = list(_keys(given))
         at_fault = {name for fault in faults for name in with_ancestors(fault.key)}
-        for found in contradictions(self):
+        for found in find_contradictions(self):
             # With an option at fault, what contradicts it is unknown until it is put right.
             if at_fault.isdisjoint(found.keys):
                 blamed = next((key for key in found.keys if key in keys), found.keys[0])
@@ -83,7 +83,7 @@ def _rank(key: str, ranks: Mapping[str, int]) -> int:
     return len(ranks) if closest is None else ranks[closest]
 
 
-def _without(
+def _keep_sound(
     refused: AbstractSet[str], options: Mapping[str, Any], group: str = ""
 ) -> dict[str, Any]:
     """Return the options that no fault names, with a stand-in for a source that one does."""
@@ -92,7 +92,7 @@ def _without(
     for name, value in options.items():
         key = f"{group}{name}"
         if isinstance(value, Mapping) and key not in refused:
-            sound[name] = _without(refused, value, f"{key}.")
+            sound[name] = _keep_sound(refused, value, f"{key}.")
         elif key not in touched:
             sound[name] = value
     return sound

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from memory.wording import printable_with_kind
 from prefetch._config.faults import (
     closest_key,
-    in_file_order,
+    file_context,
     is_folder,
     is_within,
-    refusing_no_file,
+    sort_by_line,
 )
 from prefetch._config.feed_config import FeedConfig
 from prefetch._config.models import TransformConfig
-from prefetch._config.option_types import absolute, encodable, expanded, plain
+from prefetch._config.option_types import expand_home, make_absolute, make_encodable, to_plain
 from prefetch._config.origin import ConfigPlace, place_of, put_place
 from prefetch._errors.classes import ConfigError, ConfigFault
 from prefetch._files.path_hints import URL
@@ -53,19 +53,19 @@ def load_config(
     if isinstance(origin, FeedConfig):
         if not overrides:
             return origin
-        options = plain(origin)
+        options = to_plain(origin)
         place = place_of(origin)
     elif isinstance(origin, Mapping):
-        options = plain(origin)
+        options = to_plain(origin)
     else:
         document = _read_file(Path(name))
         options, lines, faults = document.values, document.lines, list(document.faults)
         place = ConfigPlace(name, {key: (key, line) for key, line in lines.items()})
-    given = plain(overrides)
+    given = to_plain(overrides)
     # An option whose value was refused is not missing as well.
     refused = {fault.key for fault in faults} - options.keys()
     try:
-        config = FeedConfig(**_merged(options, given))
+        config = FeedConfig(**_merge(options, given))
     except ConfigError as error:
         overridden = set(_leaves(given))
         for fault in error.faults:
@@ -76,11 +76,11 @@ def load_config(
                 faults.append(replace(fault, line=lines[closest]))
     else:
         if not faults:
-            return put_place(config, _without(place, list(_leaves(given))))
-    raise ConfigError(name, in_file_order(faults))
+            return put_place(config, _drop_overridden(place, list(_leaves(given))))
+    raise ConfigError(name, sort_by_line(faults))
 
 
-def _without(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlace | None:
+def _drop_overridden(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlace | None:
     """Return where options stand, but for those that were given in place of them."""
     if place is None:
         return None
@@ -96,7 +96,7 @@ def _name_of_file(origin: object) -> str:
     name = os.fspath(origin) if isinstance(origin, str | os.PathLike) else origin
     if isinstance(name, str):
         try:
-            return encodable(expanded(name))
+            return make_encodable(expand_home(name))
         except ValueError as error:
             raise ConfigError("configuration", (ConfigFault("", str(error)),)) from None
     message = (
@@ -127,34 +127,34 @@ def _read_file(path: Path) -> YamlDocument:
         raise ConfigError(str(path), (ConfigFault("", message),))
     from prefetch._config.yaml import read_yaml  # noqa: PLC0415 - a mapping needs no ruamel.yaml
 
-    with refusing_no_file(path, "give a YAML file, or the same options as a mapping"):
+    with file_context(path, "give a YAML file, or the same options as a mapping"):
         document = read_yaml(path)
     folder = path.parent
     values = dict(document.values)
     for name in ("source", "quarantine"):
         if name in values:
-            values[name] = _anchored(values[name], folder)
+            values[name] = _anchor(values[name], folder)
     transform = values.get("transform")
     if isinstance(transform, dict) and "mean_file" in transform:
-        values["transform"] = transform | {"mean_file": _anchored(transform["mean_file"], folder)}
+        values["transform"] = transform | {"mean_file": _anchor(transform["mean_file"], folder)}
     return replace(document, values=values)
 
 
-def _anchored(value: object, folder: Path) -> object:
+def _anchor(value: object, folder: Path) -> object:
     if isinstance(value, list):
-        return [_anchored(item, folder) for item in value]
+        return [_anchor(item, folder) for item in value]
     # An empty name stays one: it is a fault, and not the folder. A URL is one, too.
     if isinstance(value, str) and value and not URL.match(value):
-        return absolute(value, folder)
+        return make_absolute(value, folder)
     return value
 
 
-def _merged(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(options)
     for name, value in overrides.items():
         beneath = merged.get(name)
         if isinstance(beneath, Mapping) and isinstance(value, Mapping):
-            merged[name] = _merged(beneath, value)
+            merged[name] = _merge(beneath, value)
         else:
             merged[name] = value
     return merged

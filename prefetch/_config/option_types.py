@@ -29,7 +29,7 @@ _DEVICES = ("auto", "cpu", "simulated", "cuda")
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-def plain(value: Any, *, depth: int = 0) -> Any:
+def to_plain(value: Any, *, depth: int = 0) -> Any:
     """Return the value with models as mappings, lists as tuples and NumPy's numbers as Python's.
 
     Raises:
@@ -43,9 +43,9 @@ def plain(value: Any, *, depth: int = 0) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {_name(name): plain(inner, depth=depth + 1) for name, inner in value.items()}
+        return {_name(name): to_plain(inner, depth=depth + 1) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(plain(inner, depth=depth + 1) for inner in value)
+        return tuple(to_plain(inner, depth=depth + 1) for inner in value)
     return value
 
 
@@ -54,17 +54,17 @@ def _name(name: object) -> str:
     return str(name).encode("utf-8", "backslashreplace").decode()
 
 
-def expanded(path: str) -> str:
+def expand_home(path: str) -> str:
     """Return a path with a leading ``~`` replaced by the user's home; ``$`` is a letter like any.
 
     Example:
-        >>> expanded("~root/x"), expanded("$HOME/x")
+        >>> expand_home("~root/x"), expand_home("$HOME/x")
         ('~root/x', '$HOME/x')
     """
     return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path  # noqa: PTH111
 
 
-def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
+def make_absolute(path: str | os.PathLike[str], folder: Path) -> Path:
     """Return a path, its leading ``~`` replaced, made absolute against a folder.
 
     Leading ``..`` are taken off against the folder; any later ones stay, for what they mean depends
@@ -73,7 +73,7 @@ def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
     Raises:
         FileNotFoundError: The working directory, to which it is relative, has been removed.
     """
-    path = Path(expanded(os.fspath(path)))
+    path = Path(expand_home(os.fspath(path)))
     if path.is_absolute():
         return path
     try:
@@ -89,7 +89,7 @@ def absolute(path: str | os.PathLike[str], folder: Path) -> Path:
     return folder.joinpath(*parts)
 
 
-def encodable(name: str) -> str:
+def make_encodable(name: str) -> str:
     """Return a path as this process can open it: in UTF-8, where the locale lacks its letters.
 
     Raises:
@@ -115,7 +115,7 @@ def _path(value: object) -> Path:
             raise ValueError(f"expected a local path, found the URL {name[:80]!r}; copy it here")
         if isinstance(name, str) and name:
             try:
-                return absolute(encodable(name), Path())
+                return make_absolute(make_encodable(name), Path())
             except FileNotFoundError as error:
                 raise ValueError(str(error)) from None
     cure = "; give it as text, as os.fsdecode does" if isinstance(value, bytes) else ""

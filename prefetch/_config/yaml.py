@@ -28,7 +28,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.nodes import ScalarNode
 
-from prefetch._config.faults import dotted
+from prefetch._config.faults import join_path
 from prefetch._config.option_types import MOST_DEPTH
 from prefetch._errors.classes import ConfigError, ConfigFault
 from prefetch._files.input import read_text
@@ -99,7 +99,7 @@ def read_yaml(path: Path) -> YamlDocument:
     except UnicodeDecodeError as error:
         line, message = None, _not_utf8(error)
     except MarkedYAMLError as error:
-        line, message = _in_words(error)
+        line, message = _explain(error)
     except YAMLError as error:
         line, message = None, " ".join(str(error).split())
     raise ConfigError(str(path), (ConfigFault("", message, line),))
@@ -129,7 +129,7 @@ def _wide(encoding: str) -> str:
     )
 
 
-def _in_words(error: MarkedYAMLError) -> tuple[int | None, str]:
+def _explain(error: MarkedYAMLError) -> tuple[int | None, str]:
     """Return the line and the message of an error of ruamel.yaml's."""
     mark = error.problem_mark or error.context_mark
     if error.context == "while scanning a simple key":
@@ -227,7 +227,7 @@ class _Reader:
                     f"the name of an option cannot have {len(name)} characters", event
                 )
             inner = (*path, name)
-            key = dotted(inner)
+            key = join_path(inner)
             first = self._lines.get(key)
             if first is None:
                 self._lines[key] = _line(event)
@@ -243,7 +243,7 @@ class _Reader:
         values: list[Any] = []
         while not isinstance(event := next(self._events), SequenceEndEvent):
             inner = (*path, len(values))
-            self._lines[dotted(inner)] = _line(event)
+            self._lines[join_path(inner)] = _line(event)
             values.append(self._value(event, inner))
         return [value for value in values if value is not _REFUSED]
 
@@ -267,7 +267,7 @@ class _Reader:
         return text
 
     def _refuse(self, path: tuple[str | int, ...], event: Event, message: str) -> None:
-        self._faults.append(ConfigFault(dotted(path), message, _line(event)))
+        self._faults.append(ConfigFault(join_path(path), message, _line(event)))
 
 
 def _integer(text: str) -> int:

@@ -38,7 +38,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memory.threads import ALLOW_MORE
-from prefetch._errors.os_limits import cure_in
+from prefetch._errors.os_limits import find_cure
 from prefetch._errors.printable import (
     counted,
     printable_fault,
@@ -81,7 +81,7 @@ class ConfigFault:
         return f"{where}{name}{printable_fault(self.message)}"
 
 
-def _listed(lines: tuple[object, ...]) -> str:
+def _join_lines(lines: tuple[object, ...]) -> str:
     """Return lines of an error, of which a hostile file may have any number."""
     more = len(lines) - _MOST_LISTED
     rest = [f"and {more} more"] if more > 0 else []
@@ -100,7 +100,9 @@ class ConfigError(PrefetchError, ValueError):
         self.origin = origin
         self.faults = faults
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        super().__init__(f"{printable_path(origin)}: {count} in the configuration{_listed(faults)}")
+        super().__init__(
+            f"{printable_path(origin)}: {count} in the configuration{_join_lines(faults)}"
+        )
 
 
 class ConfigNotFoundError(ConfigError, FileNotFoundError):
@@ -217,7 +219,7 @@ class StateError(PrefetchError, ValueError):
 
     def __init__(self, differences: tuple[str, ...]) -> None:
         self.differences = differences
-        super().__init__(f"the saved state does not belong to this feed:{_listed(differences)}")
+        super().__init__(f"the saved state does not belong to this feed:{_join_lines(differences)}")
 
 
 class RecordError(PrefetchError, ValueError):
@@ -286,7 +288,7 @@ class QuarantineError(PrefetchError, OSError):
     def __init__(self, path: str, reason: str, *, cure: str | None = None) -> None:
         self.path = path
         self.reason = reason.rstrip(".")
-        cure = cure or cure_in(reason)
+        cure = cure or find_cure(reason)
         first = "" if cure is None else f"{cure}, "
         super().__init__(
             f"{printable_path(path)}: a bad record cannot be written there: {self.reason}; {first}"

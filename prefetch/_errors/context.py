@@ -43,11 +43,11 @@ def with_context(
         return error
     try:
         if isinstance(error, MemoryError) and not isinstance(error, SyncedMemoryError):
-            told = OutOfMemoryError(
+            described = OutOfMemoryError(
                 str(error), database=database, stage=stage, epoch=epoch, batch=batch
             )
-            told.__cause__ = error
-            return told
+            described.__cause__ = error
+            return described
         limit = describe_limit(error)
         if limit is not None:
             refused = SourceError(database, f"stage {stage}: {limit}")

@@ -40,7 +40,7 @@ def describe_text(text: str) -> str:
     return text if number is None else f"{text}; {_CURES[number]}"
 
 
-def cure_in(text: str) -> str | None:
+def find_cure(text: str) -> str | None:
     """Return what to do about a limit of the process that a text tells of; None for another."""
     return next((_CURES[number] for number in _LIMITS if os.strerror(number) in text), None)
 
@@ -56,6 +56,6 @@ def describe_limit(error: BaseException) -> str | None:
         where = f" at {error.filename}" if error.filename else ""
         return f"{error.strerror}{where}; {_CURES[error.errno]}"
     if isinstance(error, ImportError):  # of a library that has others loaded
-        cure = cure_in(str(error))
+        cure = find_cure(str(error))
         return None if cure is None else f"{error}; {cure}"
     return None

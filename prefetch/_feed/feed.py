@@ -126,7 +126,7 @@ class Feed:
             DeviceMismatchError: It is another device's stream.
             BufferMismatchError: It is no stream at all.
         """
-        self._prefetcher.consumer.stream = _adopted(stream, self._prefetcher)
+        self._prefetcher.consumer.stream = _adopt(stream, self._prefetcher)
         self._stream = stream
 
     def into(self, data: object, label: object = None) -> Into:
@@ -206,7 +206,7 @@ class Feed:
             raise StateError(("expected what state_dict() returned, found None",))
         prefetcher = self._start(state)
         try:
-            prefetcher.consumer.stream = _adopted(self._stream, prefetcher)
+            prefetcher.consumer.stream = _adopt(self._stream, prefetcher)
             prefetcher.attach(self, self._prefetcher)
             self._prefetcher = prefetcher
         except BaseException:
@@ -218,7 +218,7 @@ class Feed:
     def _translate_error(
         self, error: BaseException, prefetcher: Prefetcher, taken: Taken
     ) -> BaseException:
-        """See to an exception out of next(), and return what its caller is told.
+        """See to an exception out of next(), and return the one that its caller gets.
 
         Of what a batch has come to, the feed is closed; not of anything else, such as what a signal
         handler raises: then the next call serves the batch.
@@ -317,7 +317,7 @@ class Feed:
             )
 
 
-def _adopted(stream: object, prefetcher: Prefetcher) -> Stream | None:
+def _adopt(stream: object, prefetcher: Prefetcher) -> Stream | None:
     """Return a consumer's stream as one of the prefetcher's device; None stays None."""
     return None if stream is None else prefetcher.components.device.stream_from(stream)
 
@@ -355,12 +355,12 @@ class FeedIterator:
             self._feed._note_end()  # noqa: SLF001
             raise StopIteration from None
         except BaseException as error:
-            told = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
+            translated = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
             if prefetcher.closed:
                 prefetcher.close(wait=not is_nested())
-            if told is error:
+            if translated is error:
                 raise
-            raise told from None
+            raise translated from None
 
 
 class AsyncFeedIterator(AsyncServing["Batch"]):
@@ -370,5 +370,5 @@ class AsyncFeedIterator(AsyncServing["Batch"]):
     Raises as `FeedIterator` does; a wait that is cancelled takes no batch.
     """
 
-    def _served(self, batch: Batch, stream: Stream | None) -> Batch:  # noqa: ARG002
+    def _serve(self, batch: Batch, stream: Stream | None) -> Batch:  # noqa: ARG002
         return batch

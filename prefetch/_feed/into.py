@@ -57,13 +57,13 @@ class Into:
 
     def __iter__(self) -> Iterator[Filled]:
         """Return an iterator over an epoch; nothing happens until its first next()."""
-        return _IntoIterator(self._feed, self._arrays_now())
+        return _IntoIterator(self._feed, self._current_arrays())
 
     def __aiter__(self) -> AsyncIterator[Filled]:
         """Return an asynchronous iterator over an epoch; it never blocks the event loop."""
-        return _AsyncIntoIterator(self._feed, self._arrays_now())
+        return _AsyncIntoIterator(self._feed, self._current_arrays())
 
-    def _arrays_now(self) -> _Arrays:
+    def _current_arrays(self) -> _Arrays:
         """Return the arrays on the feed's device, which load_state_dict() may have opened anew."""
         if self._arrays.device is not self._feed.device:
             self._arrays = _Arrays(self._feed.device, *self._given)
@@ -93,12 +93,12 @@ class _IntoIterator:
             self._feed._note_end()  # noqa: SLF001
             raise StopIteration from None
         except BaseException as error:
-            told = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
+            translated = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
             if prefetcher.closed:
                 prefetcher.close(wait=not is_nested())
-            if told is error:
+            if translated is error:
                 raise
-            raise told from None
+            raise translated from None
 
 
 class _AsyncIntoIterator(AsyncServing[Filled]):
@@ -106,7 +106,7 @@ class _AsyncIntoIterator(AsyncServing[Filled]):
         super().__init__(feed)
         self._arrays = arrays
 
-    def _served(self, batch: Batch, stream: Stream | None) -> Filled:
+    def _serve(self, batch: Batch, stream: Stream | None) -> Filled:
         return self._arrays.fill(batch, stream)
 
 
@@ -124,8 +124,8 @@ class _Arrays:
 
     def __init__(self, device: Device, data: object, label: object) -> None:
         self.device = device
-        self._data = _target("data", data, device)
-        self._label = None if label is None else _target("label", label, device)
+        self._data = _make_target("data", data, device)
+        self._label = None if label is None else _make_target("label", label, device)
 
     def fill(self, batch: Batch, stream: Stream | None) -> Filled:
         """Queue the copies of a batch.
@@ -205,7 +205,7 @@ class _Target:
             device.copy_on_device(place.slice(0, source.nbytes), source, stream=stream)
 
 
-def _target(name: str, array: Any, device: Device) -> _Target:
+def _make_target(name: str, array: Any, device: Device) -> _Target:
     """Return an array as what batches can be copied into.
 
     Raises:
@@ -226,11 +226,11 @@ def _target(name: str, array: Any, device: Device) -> _Target:
         kinds = "a writable, C-contiguous NumPy array"
         if hasattr(importer, "import_array"):
             kinds += f", or an array on {device.name} with __cuda_array_interface__ or DLPack"
-        raise BufferMismatchError(f"into(): {name}", expected=kinds, found=_described(host))
+        raise BufferMismatchError(f"into(): {name}", expected=kinds, found=_describe(host))
     return _Target(name, host.dtype, host.shape, host.reshape(-1).view(np.uint8))
 
 
-def _described(array: object) -> str:
+def _describe(array: object) -> str:
     if not isinstance(array, np.ndarray):
         return f"an object of type {type(array).__name__}"
     fault = "" if array.flags.writeable else ", read-only"

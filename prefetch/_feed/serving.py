@@ -32,7 +32,7 @@ class ServedFeed(Protocol):
     def _translate_error(
         self, error: BaseException, prefetcher: Prefetcher, taken: Taken
     ) -> BaseException:
-        """See to an exception out of next(), and return what its caller is told."""
+        """See to an exception out of next(), and return the one that its caller gets."""
         ...
 
     def _note_end(self) -> None:
@@ -41,7 +41,7 @@ class ServedFeed(Protocol):
 
 
 class AsyncServing(ABC, Generic[_Served]):
-    """Serves one epoch of a feed: of each batch, what `_served` makes of it.
+    """Serves one epoch of a feed: of each batch, what `_serve` makes of it.
 
     Several tasks of an event loop may wait at it: they get theirs in the order they asked.
     """
@@ -69,7 +69,7 @@ class AsyncServing(ABC, Generic[_Served]):
             async with turn:
                 self._holder = taken
                 batch = await prefetcher.consumer.take_async(self._claim, taken)
-            served = self._served(batch, prefetcher.consumer.stream)
+            served = self._serve(batch, prefetcher.consumer.stream)
             taken.batch, taken.is_over = None, True; return served  # fmt: skip # noqa: E702, TRY300
         except EndOfEpoch:
             self._feed._note_end()  # noqa: SLF001
@@ -77,15 +77,15 @@ class AsyncServing(ABC, Generic[_Served]):
         except BaseException as error:
             if self._holder is taken and turn.locked():
                 turn.release()  # the exception came between the block's last step and its end
-            told = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
+            translated = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
             if prefetcher.closed and isinstance(error, Exception):  # a task that ends cannot wait
                 await prefetcher.join_async()
-            if told is error:
+            if translated is error:
                 raise
-            raise told from None
+            raise translated from None
 
     @abstractmethod
-    def _served(self, batch: Batch, stream: Stream | None) -> _Served:
+    def _serve(self, batch: Batch, stream: Stream | None) -> _Served:
         """Return what a batch is served as; may be asked again for the same one.
 
         Args:

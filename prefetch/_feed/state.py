@@ -77,11 +77,11 @@ class Identity:
     @classmethod
     def of(cls, config: FeedConfig, source: RecordSource, transform: Transform) -> Identity:
         """Return the identity of a feed; reads its first record."""
-        from prefetch._config.option_types import plain  # noqa: PLC0415 - pydantic is slow to import
+        from prefetch._config.option_types import to_plain  # noqa: PLC0415 - pydantic is slow to import
 
         # Not by model_dump(): pydantic turns Ctrl-C in one of its serializers into an error of its
         # own, or into the next alternative of a union.
-        options = dict(_flat(plain(config)))
+        options = dict(_flatten(to_plain(config)))
         for name in _FREE:
             options.pop(name, None)
         mean = transform.mean_image
@@ -108,12 +108,12 @@ class Identity:
             StateError: It is no state, or belongs to other records or another configuration; names
                 every difference.
         """
-        differences = list(self._differences(state))
+        differences = list(self._find_differences(state))
         if differences:
             raise StateError(tuple(differences))
         return Position(state["epoch"], state["served"], state["seed"], state["rng"])
 
-    def _differences(self, state: object) -> Iterator[str]:
+    def _find_differences(self, state: object) -> Iterator[str]:
         if not isinstance(state, dict) or not is_whole(state.get("format"), most=_MOST):
             found = state.get("format") if isinstance(state, dict) else state
             yield f"expected a state of format {FORMAT}, found {printable_value(found)}"
@@ -130,7 +130,7 @@ class Identity:
                 f"{more[:_MOST_NAMED]}{rest}"
             )
             return
-        bad = list(self._damaged(state))
+        bad = list(self._find_damage(state))
         if bad:
             yield f"it is damaged: {', '.join(bad)}"
             return
@@ -148,7 +148,7 @@ class Identity:
                 f"each rank has a stream of its own, and their number cannot change"
             )
 
-    def _damaged(self, state: Mapping[str, Any]) -> Iterator[str]:
+    def _find_damage(self, state: Mapping[str, Any]) -> Iterator[str]:
         """Yield the entries that no feed of this configuration can have saved."""
         caffe = self.options["rng"] == "caffe"
         most_seed = MAX_MERSENNE_SEED if caffe else MAX_SEED
@@ -179,11 +179,11 @@ def _compare(what: str, saved: Mapping[Any, Any], present: Mapping[str, Any]) ->
             yield f"{what} {printable_value(name)}: was {printable_value(was)}, is unknown here"
 
 
-def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
     """Yield options by dotted name, with values that JSON gives back as they are."""
     for name, value in options.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{group}{name}.")
+            yield from _flatten(value, f"{group}{name}.")
         else:
             yield f"{group}{name}", list(value) if isinstance(value, tuple) else value
 

@@ -42,7 +42,7 @@ def stay_near(device: object, *, num_readers: int, is_first: bool, root: Path = 
         root: Folder that holds ``sys``.
     """
     bus_id = getattr(device, "pci_bus_id", None)
-    node = None if bus_id is None else node_of(bus_id, root)
+    node = None if bus_id is None else find_node(bus_id, root)
     if node is None:
         return
     allowed = os.sched_getaffinity(0)
@@ -66,7 +66,7 @@ def stay_near(device: object, *, num_readers: int, is_first: bool, root: Path = 
             )
 
 
-def node_of(bus_id: str, root: Path = _ROOT) -> Node | None:
+def find_node(bus_id: str, root: Path = _ROOT) -> Node | None:
     """Return the node that a device is attached to; None where all are one, or nobody knows.
 
     Args:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from prefetch._config.faults import closest_key, expected_one_of, in_file_order
+from prefetch._config.faults import closest_key, expected_one_of, sort_by_line
 from prefetch._config.load import FeedConfig
-from prefetch._config.option_types import absolute, encodable
+from prefetch._config.option_types import make_absolute, make_encodable
 from prefetch._config.origin import ConfigPlace, put_place
 from prefetch._errors.classes import (
     ConfigError,
@@ -136,7 +136,7 @@ def read_data_layer(
         OSError: The file cannot be read.
     """
     try:
-        file = Path(encodable(os.fspath(path)))
+        file = Path(make_encodable(os.fspath(path)))
     except ValueError as error:
         raise ConfigError("network", (ConfigFault("", str(error)),)) from None
     of_network = _PHASES.get(str(phase).upper())
@@ -149,14 +149,14 @@ def read_data_layer(
     folder = Path(root)
     if data.backend != DataParameter.LMDB:
         raise UnsupportedSourceError(
-            str(file.absolute()), _backend_refusal(chosen, absolute(data.source, folder))
+            str(file.absolute()), _backend_refusal(chosen, make_absolute(data.source, folder))
         )
     of_layer = parameter.phase if parameter.HasField("phase") else of_network
-    config = _checked(
+    config = _check(
         file,
         chosen,
         {
-            "source": absolute(data.source, folder) if data.source else "",
+            "source": make_absolute(data.source, folder) if data.source else "",
             "batch_size": data.batch_size,
             "prefetch": data.prefetch if prefetch is None else prefetch,
             "threads": threads,
@@ -167,14 +167,14 @@ def read_data_layer(
             "draws_before": chosen.draws_before if is_random(parameter, of_network) else 0,
             "last_batch": "wrap",
             "shard": {"rank": rank, "world_size": world_size, "policy": "caffe"},
-            "transform": _transform(chosen, folder),
+            "transform": _translate_transform(chosen, folder),
             "label_dtype": "float32",
             "labels": len(parameter.top) > 1,
         },
         arguments=() if prefetch is None else ("prefetch",),
     )
-    ignored = tuple(_ignored(chosen))
-    unlike = _unlike_caffe(chosen) if is_random(parameter, of_network) else None
+    ignored = tuple(_find_ignored(chosen))
+    unlike = _explain_difference(chosen) if is_random(parameter, of_network) else None
     for message in ignored if seed is None or unlike is None else (*ignored, unlike):
         warnings.warn(message, PrefetchWarning, stacklevel=3)
     return DataLayer(parameter.name, tuple(parameter.top), config, ignored, unlike)
@@ -204,7 +204,7 @@ def _choose(
         return found[0]
     if found:
         message = (
-            f"expected one Data layer in phase {phase}, found {len(found)}: {_listed(found)}; "
+            f"expected one Data layer in phase {phase}, found {len(found)}: {_join_layers(found)}; "
             "choose by the layer's name or by a top that only one has "
             f"({arguments['layer']}), or by the network's stages ({arguments['stages']})"
         )
@@ -216,7 +216,7 @@ def _choose(
         message = f"found no Data layer{wanted} in phase {phase}; "
         if everywhere:
             message += (
-                f"the file has {_listed(everywhere)}: "
+                f"the file has {_join_layers(everywhere)}: "
                 "ask for one by its phase, stages and name "
                 f"({arguments['phase']}, {arguments['stages']}, {arguments['layer']})"
             )
@@ -225,7 +225,7 @@ def _choose(
     raise ConfigError(str(file), (ConfigFault("layer", message),))
 
 
-def _listed(layers: Iterable[NetworkLayer]) -> str:
+def _join_layers(layers: Iterable[NetworkLayer]) -> str:
     return ", ".join(str(layer) for layer in layers)
 
 
@@ -258,7 +258,7 @@ def _backend_refusal(layer: NetworkLayer, source: Path) -> str:
     return f"layer {layer} {named}, and only LMDB is read here; {cure}"
 
 
-def _transform(layer: NetworkLayer, folder: Path) -> dict[str, Any]:
+def _translate_transform(layer: NetworkLayer, folder: Path) -> dict[str, Any]:
     param = layer.parameter.transform_param
     (scale,) = _as_written(layer, "scale", [param.scale])
     mean_file = param.mean_file if param.HasField("mean_file") else None
@@ -266,7 +266,7 @@ def _transform(layer: NetworkLayer, folder: Path) -> dict[str, Any]:
         "crop_size": param.crop_size,
         "force_color": param.force_color,
         "force_gray": param.force_gray,
-        "mean_file": absolute(mean_file, folder) if mean_file else mean_file,
+        "mean_file": make_absolute(mean_file, folder) if mean_file else mean_file,
         "mean_value": _as_written(layer, "mean_value", param.mean_value),
         "mirror": param.mirror,
         "scale": scale,
@@ -285,7 +285,7 @@ def _as_written(layer: NetworkLayer, name: str, values: Iterable[float]) -> list
     return numbers
 
 
-def _checked(
+def _check(
     file: Path, layer: NetworkLayer, options: dict[str, Any], *, arguments: Collection[str]
 ) -> FeedConfig:
     """Return the configuration; its faults are named by the layer's fields, with their lines.
@@ -325,10 +325,10 @@ def _checked(
                 if option not in arguments
             }
             return put_place(config, ConfigPlace(str(file), place))
-    raise ConfigError(str(file), in_file_order(faults))
+    raise ConfigError(str(file), sort_by_line(faults))
 
 
-def _unlike_caffe(layer: NetworkLayer) -> str | None:
+def _explain_difference(layer: NetworkLayer) -> str | None:
     """Return why a seed does not give the layer's crops and mirrors in Caffe, if so."""
     if not layer.uncounted:
         return None
@@ -341,7 +341,7 @@ def _unlike_caffe(layer: NetworkLayer) -> str | None:
     )
 
 
-def _ignored(layer: NetworkLayer) -> Iterator[str]:
+def _find_ignored(layer: NetworkLayer) -> Iterator[str]:
     """Yield a sentence for each field of the layer that is set and has no effect."""
     parameter = layer.parameter
     for name in ("scale", "mean_file", "crop_size", "mirror"):

@@ -114,7 +114,7 @@ _KINDS: Final = {
 }
 
 
-def misspelt_fields(fields: Iterable[TextField]) -> Iterator[ConfigFault]:
+def find_misspelt_fields(fields: Iterable[TextField]) -> Iterator[ConfigFault]:
     """Yield a fault for each field of a network's or a solver's file that must be a slip.
 
     Args:
@@ -125,22 +125,22 @@ def misspelt_fields(fields: Iterable[TextField]) -> Iterator[ConfigFault]:
             guess = correct_name(field.name, NETWORK_FIELDS | SOLVER_FIELDS)
             if guess is not None:
                 yield _fault(field, "", "a network", guess)
-        yield from _inside(field)
+        yield from _check_inside(field)
 
 
-def _inside(field: TextField) -> Iterator[ConfigFault]:
+def _check_inside(field: TextField) -> Iterator[ConfigFault]:
     """Yield the faults inside of a field of a network or a solver."""
     if field.name in _NETWORKS:
-        yield from _slips(field, NETWORK_FIELDS)
+        yield from _find_slips(field, NETWORK_FIELDS)
         for inner in field.fields:
-            yield from _inside(inner)
+            yield from _check_inside(inner)
     elif field.name in _RULES:
-        yield from _strangers(field)
+        yield from _find_unknown(field)
     elif field.name in LAYERS:
         # A layer that computes has nothing to do with the data, and its names are left to forks.
         computes = any(inner.name == "bottom" for inner in field.fields)
         known = LAYERS[field.name]
-        yield from _slips(field, known, _SHAPING & known if computes else known)
+        yield from _find_slips(field, known, _SHAPING & known if computes else known)
         for inner in field.fields:
             if inner.name == "phase" and "phase" not in known:
                 message = (
@@ -149,12 +149,12 @@ def _inside(field: TextField) -> Iterator[ConfigFault]:
                 )
                 yield ConfigFault("phase", message, inner.line)
             if inner.name in _RULES:
-                yield from _strangers(inner)
+                yield from _find_unknown(inner)
             elif inner.name in _BLOCKS:
-                yield from _slips(inner, _BLOCKS[inner.name])
+                yield from _find_slips(inner, _BLOCKS[inner.name])
 
 
-def _slips(
+def _find_slips(
     field: TextField, known: frozenset[str], choices: frozenset[str] | None = None
 ) -> Iterator[ConfigFault]:
     for inner in field.fields:
@@ -164,7 +164,7 @@ def _slips(
                 yield _fault(inner, field.name, _KINDS[field.name], guess)
 
 
-def _strangers(field: TextField) -> Iterator[ConfigFault]:
+def _find_unknown(field: TextField) -> Iterator[ConfigFault]:
     known = _RULES[field.name]
     for inner in field.fields:
         if inner.name not in known:

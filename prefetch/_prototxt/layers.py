@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from google.protobuf import text_format
 
-from prefetch._config.faults import in_file_order, refusing_no_file
+from prefetch._config.faults import file_context, sort_by_line
 from prefetch._errors.classes import ConfigError, ConfigFault, UnsupportedSourceError
 from prefetch._files.input import read_text
 from prefetch._prototxt.draws import num_draws
-from prefetch._prototxt.field_names import misspelt_fields
-from prefetch._prototxt.text_errors import in_words
+from prefetch._prototxt.field_names import find_misspelt_fields
+from prefetch._prototxt.text_errors import explain
 from prefetch._prototxt.text_format import TextField, join_signs, scan_fields
 from prefetch.caffe import (
     LayerParameter,
@@ -75,8 +75,8 @@ class NetworkLayer:
 
     def __str__(self) -> str:
         parameter, line = self.parameter, self.line()
-        rules = [f"include {_described(rule)}" for rule in parameter.include]
-        rules += [f"exclude {_described(rule)}" for rule in parameter.exclude]
+        rules = [f"include {_describe_rule(rule)}" for rule in parameter.include]
+        rules += [f"exclude {_describe_rule(rule)}" for rule in parameter.exclude]
         where = [] if line is None else [f"line {line}"]
         details = "; ".join([*where, *rules])
         return f"{parameter.name!r} ({details})" if details else repr(parameter.name)
@@ -100,15 +100,15 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
         OSError: The file cannot be read.
     """
     # Old files have comments in other encodings than UTF-8, which do no harm.
-    with refusing_no_file(path, "give the prototxt of a network with a Data layer"):
+    with file_context(path, "give the prototxt of a network with a Data layer"):
         text = join_signs(read_text(path, encoding="utf-8-sig", errors="backslashreplace"))
     network, solver = NetParameter(), SolverParameter()
     _parse(path, text, network)
     fields = scan_fields(text)
-    if faults := tuple(misspelt_fields(fields)):
-        raise ConfigError(str(path), in_file_order(faults))
+    if faults := tuple(find_misspelt_fields(fields)):
+        raise ConfigError(str(path), sort_by_line(faults))
     if network.layer or network.layers:
-        return list(_layers(path, network, fields, [_state(phase, stages, network.state)]))
+        return list(_read_network(path, network, fields, [_state(phase, stages, network.state)]))
     _parse(path, text, solver)
     if phase == Phase.TRAIN:
         states = [solver.train_state]
@@ -122,12 +122,12 @@ def read_layers(path: Path, phase: Phase, stages: Sequence[str] = ()) -> list[Ne
         states = [NetState()]
     layers: list[NetworkLayer] = []
     for name, inner_networks in networks.items():
-        positions = _positions(fields, name, len(inner_networks))
+        positions = _find_positions(fields, name, len(inner_networks))
         for inner, position in zip(inner_networks, positions, strict=True):
             merged = [_state(phase, stages, inner.state, state) for state in states]
             # Caffe's solver has set up its training network when it comes to those for tests.
             earlier = () if phase == Phase.TRAIN else ("the solver's training network",)
-            found = _layers(path, inner, position.fields if position else [], merged, earlier)
+            found = _read_network(path, inner, position.fields if position else [], merged, earlier)
             layers.extend(found)
     if not layers and any(files):
         raise UnsupportedSourceError(
@@ -145,7 +145,7 @@ def _parse(path: Path, text: str, message: Message) -> None:
         line, column = error.GetLine(), error.GetColumn()
         if line is None or column is None:
             line, column = _place_of(error, text, type(message))
-        fault = ConfigFault("", f"column {column}: {in_words(str(error), text)}", line)
+        fault = ConfigFault("", f"column {column}: {explain(str(error), text)}", line)
     except RecursionError:
         fault = ConfigFault("", "its messages are nested too deeply to be a network")
     else:
@@ -172,7 +172,7 @@ def _place_of(error: Exception, text: str, kind: type[Message]) -> tuple[int, in
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
-def _layers(
+def _read_network(
     path: Path,
     network: NetParameter,
     fields: Sequence[TextField],
@@ -182,7 +182,7 @@ def _layers(
     """Yield a network's layers, whichever of the two formats they are in."""
     parameters: list[LayerParameter]
     if network.layers and network.layer:
-        present = _positions(fields, "layer", len(network.layer))[0]
+        present = _find_positions(fields, "layer", len(network.layer))[0]
         message = (
             "the network has old layers (layers) and layers of the present format (layer), which "
             "Caffe refuses to read together; write all of them as layer"
@@ -197,11 +197,11 @@ def _layers(
                 "this network is in Caffe's first format (layers { layer { ... } }), whose data "
                 "layers read LevelDB; rewrite it with Caffe's upgrade_net_proto_text",
             )
-        parameters = [_upgraded(old) for old in network.layers]
-        positions = _positions(fields, "layers", len(parameters))
+        parameters = [_upgrade(old) for old in network.layers]
+        positions = _find_positions(fields, "layers", len(parameters))
     else:
         parameters = list(network.layer)
-        positions = _positions(fields, "layer", len(parameters))
+        positions = _find_positions(fields, "layer", len(parameters))
     num_drawn = 0
     for parameter, position in zip(parameters, positions, strict=True):
         is_there = any(is_included(parameter, state) for state in states)
@@ -218,12 +218,14 @@ def _layers(
         yield layer
 
 
-def _positions(fields: Iterable[TextField], name: str, count: int) -> Sequence[TextField | None]:
+def _find_positions(
+    fields: Iterable[TextField], name: str, count: int
+) -> Sequence[TextField | None]:
     found = [field for field in fields if field.name == name]
     return found if len(found) == count else [None] * count
 
 
-def _upgraded(old: V1LayerParameter) -> LayerParameter:
+def _upgrade(old: V1LayerParameter) -> LayerParameter:
     """Return an old layer as Caffe's upgrade writes it: its pixels' options in transform_param."""
     new = LayerParameter(
         name=old.name,
@@ -273,7 +275,7 @@ def meets_rule(state: NetState, rule: NetStateRule) -> bool:
     )
 
 
-def _described(rule: NetStateRule) -> str:
+def _describe_rule(rule: NetStateRule) -> str:
     parts = [Phase.Name(rule.phase)] if rule.HasField("phase") else []
     parts += [f"stage {stage}" for stage in rule.stage]
     parts += [f"not stage {stage}" for stage in rule.not_stage]

@@ -26,7 +26,7 @@ _NO_NUMBER = re.compile(r"Couldn't parse (float|integer): (.*)")
 _NO_TEXT = re.compile(r"Expected string but found: '(.*)'")
 
 
-def in_words(found: str, text: str) -> str:
+def explain(found: str, text: str) -> str:
     """Return what is wrong.
 
     Args:

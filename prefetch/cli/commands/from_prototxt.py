@@ -58,7 +58,7 @@ def from_prototxt(
     Paths become relative to the folder of OUT; in printed text they are absolute. Where layers
     before it draw random numbers that are not counted here, the file says so.
     """
-    from prefetch._config.dump import config_text  # noqa: PLC0415 - pydantic is slow to import
+    from prefetch._config.dump import dump_config  # noqa: PLC0415 - pydantic is slow to import
     from prefetch._files.output import write_whole  # noqa: PLC0415 - as above
     from prefetch._prototxt.data_layer import read_data_layer  # noqa: PLC0415 - as above
 
@@ -88,7 +88,7 @@ def from_prototxt(
         f"{of_phase}, as Caffe does: an endless\n# stream, Caffe's random numbers and shards. "
         "Made by ringfeed from-prototxt.\n"
         + unlike
-        + config_text(found.config, folder=None if output is None else output.parent, notes=notes)
+        + dump_config(found.config, folder=None if output is None else output.parent, notes=notes)
     )
     if output is None:
         sys.stdout.write(text)

@@ -12,8 +12,8 @@ import pytest
 from databases import records_fixture
 
 import prefetch
-from prefetch._config.option_types import plain
-from prefetch._feed.state import _flat
+from prefetch._config.option_types import to_plain
+from prefetch._feed.state import _flatten
 from prefetch._transform.host import RecordTransformer
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
@@ -340,7 +340,7 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
     """What is not compared may be another when a state is loaded; a new option is to be decided."""
     with prefetch.open(_options(source)) as feed:
         compared = set(feed.state_dict()["config"])
-        options = {name for name, _ in _flat(plain(feed.config))}
+        options = {name for name, _ in _flatten(to_plain(feed.config))}
     assert options - compared == {
         "batch_size",
         "device",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from prefetch._process.numa import Node, node_of, stay_near
+from prefetch._process.numa import Node, find_node, stay_near
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,26 +58,26 @@ def test_a_node_has_the_cores_of_its_list(
     machine: Callable[..., Path], cpulist: str, cores: set[int]
 ) -> None:
     root = machine("99", cpulist, node="1")
-    assert node_of("0000:3B:00.0", root) == Node(1, frozenset(cores))
+    assert find_node("0000:3B:00.0", root) == Node(1, frozenset(cores))
 
 
 @pytest.mark.parametrize("bus_id", ["00000000:3B:00.0", "0000:3b:00.0"])
 def test_either_way_to_write_the_domain_is_known(machine: Callable[..., Path], bus_id: str) -> None:
-    assert node_of(bus_id, machine("0", "1")) == Node(0, frozenset({0}))
+    assert find_node(bus_id, machine("0", "1")) == Node(0, frozenset({0}))
 
 
 def test_where_there_is_one_node_or_none_is_known_there_is_none(
     machine: Callable[..., Path], tmp_path: Path
 ) -> None:
-    assert node_of("0000:3B:00.0", tmp_path / "nowhere") is None
+    assert find_node("0000:3B:00.0", tmp_path / "nowhere") is None
     root = machine("0", "1", node="-1")
-    assert node_of("0000:3B:00.0", root) is None
-    assert node_of("0000:3C:00.0", root) is None
+    assert find_node("0000:3B:00.0", root) is None
+    assert find_node("0000:3C:00.0", root) is None
     (root / "sys/bus/pci/devices/0000:3b:00.0/numa_node").write_text("0")
-    assert node_of("0000:3B:00.0", root) is not None
+    assert find_node("0000:3B:00.0", root) is not None
     (root / "sys/devices/system/node/node1/cpulist").unlink()
     (root / "sys/devices/system/node/node1").rmdir()
-    assert node_of("0000:3B:00.0", root) is None
+    assert find_node("0000:3B:00.0", root) is None
 
 
 def test_a_thread_keeps_to_the_cores_near_the_gpu_and_the_log_says_so(
