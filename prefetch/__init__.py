@@ -60,7 +60,7 @@ from prefetch._ring.batch import Batch as Batch
 from prefetch._shadowing import warn_of_hidden as _warn_of_hidden
 
 if TYPE_CHECKING:
-    from prefetch._config.load import FeedConfig as FeedConfig
+    from prefetch._config.feed_config import FeedConfig as FeedConfig
 
 __all__ = [
     "AsyncFeedIterator",
@@ -115,7 +115,7 @@ _warn_of_hidden()
 def __getattr__(name: str) -> object:
     """Import what is slow to import at its first use."""
     if name == "FeedConfig":
-        from prefetch._config.load import FeedConfig  # noqa: PLC0415 - pydantic takes 0.1 s
+        from prefetch._config.feed_config import FeedConfig  # noqa: PLC0415 - pydantic takes 0.1 s
 
         FeedConfig.__module__ = __name__
         globals()[name] = FeedConfig

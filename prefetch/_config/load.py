@@ -17,7 +17,6 @@ from prefetch._config.faults import (
     sort_by_line,
 )
 from prefetch._config.feed_config import FeedConfig
-from prefetch._config.models import TransformConfig
 from prefetch._config.option_types import expand_home, make_absolute, make_encodable, to_plain
 from prefetch._config.origin import ConfigPlace, place_of, put_place
 from prefetch._errors.classes import ConfigError, ConfigFault
@@ -25,8 +24,6 @@ from prefetch._files.path_hints import URL
 
 if TYPE_CHECKING:
     from prefetch._config.yaml import YamlDocument
-
-__all__ = ["FeedConfig", "TransformConfig", "load_config"]
 
 _EXAMPLE = 'prefetch.open({"source": "/data/train_lmdb", "batch_size": 64})'
 

@@ -145,7 +145,10 @@ class TransformConfig(_Options):
 
 
 class FeedOptions(_Options):
-    """Every option of a feed, each for itself; see `FeedConfig`."""
+    """Every option of a feed, each for itself; see `FeedConfig`.
+
+    Why it is this large: it is the table of options, an attribute for each that a file may have.
+    """
 
     source: Sources = Field(
         description=(

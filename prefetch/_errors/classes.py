@@ -15,7 +15,7 @@
         DatabaseInUseError (RuntimeError)          other code of this process holds it open
       StateError (ValueError)                    a saved state belongs to something else
       RecordError (ValueError)                   one record is bad; says which
-      QuarantineError (OSError)                  a bad record cannot be put aside
+      QuarantineError (OSError)                  a bad record cannot be quarantined
       TooManyBadRecordsError (ValueError)        more bad records than the configuration allows
       BatchesHeldError (RuntimeError)            the consumer holds as many batches as it may
       RingTooLargeError (MemoryError)            the process or device has no memory for the ring
@@ -211,7 +211,7 @@ class DatabaseInUseError(SourceError, RuntimeError):
 
 
 class StateError(PrefetchError, ValueError):
-    """Raised for a saved state that this feed cannot go on from.
+    """Raised for a saved state that this feed cannot continue from.
 
     Attributes:
         differences: What is otherwise than when it was saved, one sentence each.
@@ -278,10 +278,10 @@ class TooManyBadRecordsError(PrefetchError, ValueError):
 
 
 class QuarantineError(PrefetchError, OSError):
-    """Raised when a bad record cannot be written to the database it is to be put aside in.
+    """Raised when a bad record cannot be written to the quarantine.
 
     Attributes:
-        path: Absolute path of that database.
+        path: Absolute path of the quarantine.
         reason: What is in the way, such as what the system said.
     """
 

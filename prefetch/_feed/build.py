@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from memory import Device
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._plan.draws import DrawSource
     from prefetch._process.limits import MemoryLimit
     from prefetch._transform.device import DeviceTransform
@@ -62,7 +62,7 @@ _LEAST_BYTES_FOR_TWO = 4 << 20
 def build_prefetcher(
     config: FeedConfig, host_limit: MemoryLimit, state: Mapping[str, Any] | None
 ) -> Prefetcher:
-    """Open what a configuration names, at the start or where a saved state goes on.
+    """Open what a configuration names, at the start or where a state was saved.
 
     Args:
         config: The configuration.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from memory import Device, Stream
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._pipeline.stats import FeedStats
     from prefetch._ring.batch import Batch
@@ -40,7 +40,7 @@ class Feed:
 
     Made by `prefetch.open` and `prefetch.open_prototxt`. Each ``for`` over it serves one epoch and
     the next ``for`` the next one; reading ahead does not stop in between. With
-    ``last_batch: wrap`` it is one endless stream, and a new ``for`` goes on with the next batch.
+    ``last_batch: wrap`` it is one endless stream, and a new ``for`` continues with the next batch.
     It serves one iterator at a time: a newer one ends an older one. The threads start with the
     first batch that is asked for. Safe to use, and to close, from any thread of the process that
     opened it; a signal handler may save its state and close it, whatever it interrupts. What a
@@ -48,7 +48,7 @@ class Feed:
 
     Args:
         config: The resolved configuration.
-        start: Makes what does the work, at the start or where a saved state goes on.
+        start: Builds the prefetcher: from the start, or from a saved state.
 
     Attributes:
         config: The resolved configuration.
@@ -110,8 +110,8 @@ class Feed:
         """Hand over the batches on a stream of yours, from the next batch on.
 
         That stream is made to wait for a batch's copies to the device, without the host waiting,
-        and the batch's memory is not filled again before the work that the stream has been given
-        until the batch is let go. Unless this is called, it is the stream that is current on the
+        and the batch's memory is not filled again before the work is done that the stream was given
+        until the batch was released. Unless this is called, it is the stream that is current on the
         thread that calls next(): CuPy's, or that of ``feed.device.use_stream``. PyTorch's current
         stream is not one that CUDA or CuPy knows of, hence
         ``feed.to_stream(torch.cuda.current_stream())``.
@@ -135,8 +135,8 @@ class Feed:
         For CUDA graphs, and for ``torch.compile(mode="reduce-overhead")``. Each ``for`` over what
         is returned serves an epoch, as one over the feed does: every batch is copied on your
         stream, the current one or that of `to_stream`, behind the work that it was given before.
-        The batch is let go at once. The host does not wait: on a device with memory of its own the
-        bytes are there for later work on that stream, and for others when it has come that far.
+        The batch is released at once. The host does not wait: on a device with memory of its own
+        the bytes are there for later work on that stream, and for others once it has come so far.
 
         Args:
             data: A writable, C-contiguous array of the batches' dtype and shape (batch_size, C, H,
@@ -175,7 +175,7 @@ class Feed:
         """Return where the consumer is, as a mapping that JSON and torch can save.
 
         It says what has been *taken* from the feed, not what was read ahead. A feed that loads it
-        goes on with exactly the remaining samples, crops and mirrors included, also in another
+        continues with exactly the remaining samples, crops and mirrors included, also in another
         process and with other threads, prefetch, device, batch_size and (except under ``rng:
         caffe``) world_size. Works on a closed feed too. Waits for nothing, so that a signal handler
         may call it: within next() it says the place before the batch that is on its way.
@@ -184,7 +184,7 @@ class Feed:
         return prefetcher.components.state_of(prefetcher.position())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a feed was when ``state`` was made.
+        """Continue where a feed was when ``state`` was made.
 
         The first ``for`` serves the rest of the epoch. What was read ahead is dropped, and an
         earlier iterator ends.
@@ -210,25 +210,27 @@ class Feed:
             prefetcher.attach(self, self._prefetcher)
             self._prefetcher = prefetcher
         except BaseException:
+            # Ctrl-C may come right behind the assignment, and then the feed has the new one.
             if self._prefetcher is not prefetcher:
                 prefetcher.forgo()
             raise
+        # Last, for it blocks: should Ctrl-C interrupt it, the first next() does the rest.
         prefetcher.end_predecessor()
 
     def _translate_error(
         self, error: BaseException, prefetcher: Prefetcher, taken: Taken
     ) -> BaseException:
-        """See to an exception out of next(), and return the one that its caller gets.
+        """Handle an exception out of next(), and return the one that its caller gets.
 
-        Of what a batch has come to, the feed is closed; not of anything else, such as what a signal
-        handler raises: then the next call serves the batch.
+        A batch's own failure closes the feed. Anything else, such as what a signal handler raises,
+        does not, and the next call serves the batch.
         """
         prefetcher.consumer.lose(taken)
         if error is taken.fate:
             prefetcher.request_stop(f" since next() raised {type(error).__name__}")
         if not isinstance(error, FeedClosedError) or self._prefetcher is prefetcher:
             return error
-        # Its readers were stopped, but the feed goes on.
+        # load_state_dict() stopped the readers that this iterator waited for; the feed is open.
         return StaleIteratorError(
             "load_state_dict() has moved this feed to another place while the iterator waited; "
             "a new for-loop goes on from there"
@@ -246,8 +248,7 @@ class Feed:
 
         Waits for the records that are being decoded, one a thread, and for parts of batches of raw
         ones; interrupts every other wait, here and in next(). Batches that the consumer holds stay
-        valid. What has failed behind the last batch taken, such as the device as it came back, no
-        next() can raise: it is logged.
+        valid. A failure behind the last batch taken, which no next() can raise any more, is logged.
 
         In a signal handler or a finalizer that interrupts another call of the feed on the same
         thread it only tells the threads to stop: that call joins them, or the end of the process.
@@ -356,7 +357,7 @@ class FeedIterator:
             raise StopIteration from None
         except BaseException as error:
             translated = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
-            if prefetcher.closed:
+            if prefetcher.closed:  # by that failure: no thread of it outlives the exception
                 prefetcher.close(wait=not is_nested())
             if translated is error:
                 raise

@@ -15,7 +15,7 @@ from prefetch._process.limits import memory_limit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._pipeline.prefetcher import Prefetcher
 
 # Options that are compared with the records and the device, after the rest of the configuration.

@@ -1,4 +1,4 @@
-"""Asynchronous iteration over a feed, whatever it is that its batches are served as."""
+"""Asynchronous iteration over a feed, for batches and for what else they are served as."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ServedFeed(Protocol):
     def _translate_error(
         self, error: BaseException, prefetcher: Prefetcher, taken: Taken
     ) -> BaseException:
-        """See to an exception out of next(), and return the one that its caller gets."""
+        """Handle an exception out of next(), and return the one that its caller gets."""
         ...
 
     def _note_end(self) -> None:
@@ -41,7 +41,7 @@ class ServedFeed(Protocol):
 
 
 class AsyncServing(ABC, Generic[_Served]):
-    """Serves one epoch of a feed: of each batch, what `_serve` makes of it.
+    """Serves one epoch of a feed: for each batch, what `_serve` returns.
 
     Several tasks of an event loop may wait at it: they get theirs in the order they asked.
     """
@@ -94,10 +94,8 @@ class AsyncServing(ABC, Generic[_Served]):
         """
 
     def _turn(self) -> asyncio.Lock:
-        """Return what lets one task after the other wait, in their order: asyncio's lock is fair.
-
-        A lock belongs to an event loop, and the iterator may be used on one after another.
-        """
+        """Return the lock that lets one task after the other wait: asyncio's is fair."""
+        # A lock belongs to an event loop, and the iterator may be used on one after another.
         loop = asyncio.get_running_loop()
         turns = self._turns
         if turns is None or turns[0] is not loop:

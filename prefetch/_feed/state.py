@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._source.source import RecordSource
     from prefetch._transform.options import Transform
 
@@ -40,7 +40,7 @@ _MOST = 2**53
 
 # What may be another at loading: how batches are made, and by whom, not which samples they hold.
 _FREE = {
-    "source",  # the fingerprint stands for it: databases may be moved
+    "source",  # compared by its fingerprint: databases may be moved
     "threads",
     "prefetch",
     "device",
@@ -48,11 +48,11 @@ _FREE = {
     "max_batches_held",
     "quarantine",
     "stall_warning_s",
-    "draws_before",  # the generator's own state stands for it
+    "draws_before",  # contained in the generator's own state
     "shard.rank",
     "shard.world_size",
     "transform.where",
-    "transform.mean_file",  # its contents stand for it
+    "transform.mean_file",  # compared by its contents
 }
 
 
@@ -102,7 +102,7 @@ class Identity:
         }
 
     def position(self, state: Mapping[str, Any]) -> Position:
-        """Return where a state goes on.
+        """Return the position that a state was saved at.
 
         Raises:
             StateError: It is no state, or belongs to other records or another configuration; names

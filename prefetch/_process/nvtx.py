@@ -1,7 +1,7 @@
 """Ranges for NVIDIA's profilers, which show what each thread is at: read, decode, transform, push.
 
 The environment variable ``RINGFEED_NVTX``, read at import, asks for them: 1, or 0 or nothing for
-none. Whether a profiler is attached cannot be told, so it is not found out. They are made by the
+none. Nothing says whether a profiler is attached, so nothing asks. They are made by the
 package nvtx where it is installed, else by CuPy. Without them no function is wrapped, so that they
 cost nothing.
 """

@@ -1,6 +1,6 @@
-"""The configuration that a Caffe network's Data layer stands for.
+"""A Caffe network's Data layer as the configuration of a feed.
 
-Caffe's behaviour whole: an endless stream that wraps around, Caffe's own random numbers and
+Caffe's whole behaviour: an endless stream that wraps around, Caffe's own random numbers and
 stride over the ranks, float32 labels, labels only for a second top. What Caffe passes over in
 silence is named in a warning; what is not read here is refused with what to do instead.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prefetch._config.faults import closest_key, expected_one_of, sort_by_line
-from prefetch._config.load import FeedConfig
+from prefetch._config.feed_config import FeedConfig
 from prefetch._config.option_types import make_absolute, make_encodable
 from prefetch._config.origin import ConfigPlace, put_place
 from prefetch._errors.classes import (
@@ -109,7 +109,7 @@ def read_data_layer(
     device: Any = "auto",
     argument_names: Mapping[str, str] = KEYWORDS,
 ) -> DataLayer:
-    """Read the configuration that one Data layer of a network file stands for.
+    """Read one Data layer of a network file as the configuration of a feed.
 
     Warns with a `PrefetchWarning` for each field that has no effect, and where a seed is given and
     cannot give Caffe's crops and mirrors, on behalf of the caller's caller:

@@ -181,7 +181,9 @@ def _fault(
 
 
 def correct_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that one stands for which is a slip or an abbreviation of it, or None.
+    """Return the known name that a name is a slip or an abbreviation of, or None.
+
+    Stricter than `nearest`: whether a file is refused depends on it.
 
     One letter in four may be wrong, missing, too many or in its neighbour's place; ``_param``
     counts for nothing, for the names of forks end in it too.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._source.source import RecordSource
 
 _RECORDS_LOOKED_AT: Final = 256

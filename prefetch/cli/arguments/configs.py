@@ -12,7 +12,7 @@ from prefetch._files.path_hints import hint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
 
 OPTION_NAMES = {"layer": "--layer", "phase": "--phase", "stages": "--stage"}
 """What the command line calls the arguments that choose a network's layer."""

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
 
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Write over OUT where it is there already.")

@@ -29,7 +29,7 @@ from prefetch.cli.reports.printing import print_json
 from prefetch.cli.terminal.progress import DelayedProgress
 
 if TYPE_CHECKING:
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._tools.preview import BatchView
 
 

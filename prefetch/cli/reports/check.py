@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from prefetch._config.load import FeedConfig
+    from prefetch._config.feed_config import FeedConfig
     from prefetch._tools.check import CheckReport
 
 
