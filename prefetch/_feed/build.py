@@ -1,8 +1,7 @@
 """Build what a feed runs on: from each room its part, by the options that are the room's.
 
-This is the one place where options become objects. What could be chosen otherwise one day is chosen
-here: a backend in `build_source`, what a record's value means in `build_transform` and in the
-kernels, and a device in `build_device`.
+This is the one place where options become objects, and where a backend (`build_source`), a record
+layout (`build_transform`) and a device (`build_device`) are chosen. To add one, see docs/design.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from prefetch._plan.position import Position
 from prefetch._plan.words import Word
 from prefetch._process.limits import num_cores
 from prefetch._process.nested import mark_entry
+from prefetch._record.layouts.datum import DATUM
 from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record
 from prefetch._transform.mean_file import load_mean
@@ -120,7 +120,7 @@ def build_prefetcher(
 def build_source(config: FeedConfig, undo: ExitStack) -> RecordSource:
     """Open the databases; ``undo`` closes them.
 
-    A second backend would be chosen here, by what ``source`` names.
+    `open_database` takes the backend by what is at the path.
     """
     subset = None if config.subset is None else (config.subset.start, config.subset.stop)
     source = RecordSource.open(config.source, subset=subset, lock=config.lock)
@@ -139,6 +139,7 @@ def build_transform(config: FeedConfig) -> Transform:
         mean_image=None if options.mean_file is None else load_mean(options.mean_file),
         scale=options.scale if isinstance(options.scale, tuple) else (options.scale,),
         decoding=Decoding(
+            record_layout=DATUM,
             force_color=options.force_color,
             force_gray=options.force_gray,
             max_pixels_per_byte=options.max_pixels_per_byte,
@@ -228,7 +229,7 @@ def _refusal(option: str, reason: str) -> ConfigError:
 def build_device(config: FeedConfig, undo: ExitStack) -> Device:
     """Open the device; ``undo`` closes it where it was named, and not given open.
 
-    A further kind of device is one of `memory`, and opened by its name in `memory.open_device`.
+    `memory.open_device` knows the devices by their names.
     """
     device = open_device(config.device)
     if _owns_device(config):
