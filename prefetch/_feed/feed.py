@@ -18,7 +18,7 @@ from prefetch._errors.classes import (
 from prefetch._errors.printable import counted
 from prefetch._feed.into import Into
 from prefetch._feed.serving import AsyncServing
-from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken
+from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.nested import is_nested, mark_entry
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Feed:
             DeviceMismatchError: It is another device's stream.
             BufferMismatchError: It is no stream at all.
         """
-        self._prefetcher.consumer_stream = _adopted(stream, self._prefetcher)
+        self._prefetcher.consumer.stream = _adopted(stream, self._prefetcher)
         self._stream = stream
 
     def into(self, data: object, label: object = None) -> Into:
@@ -199,12 +199,14 @@ class Feed:
                 opened anew: give it None before, and a stream of the new device afterwards.
         """
         if self.closed:
-            raise self._prefetcher.closed_error("open another one and load the state there")
+            raise self._prefetcher.coordinator.closed_error(
+                "open another one and load the state there"
+            )
         if state is None:
             raise StateError(("expected what state_dict() returned, found None",))
         prefetcher = self._start(state)
         try:
-            prefetcher.consumer_stream = _adopted(self._stream, prefetcher)
+            prefetcher.consumer.stream = _adopted(self._stream, prefetcher)
             prefetcher.attach(self, self._prefetcher)
             self._prefetcher = prefetcher
         except BaseException:
@@ -221,7 +223,7 @@ class Feed:
         Of what a batch has come to, the feed is closed; not of anything else, such as what a signal
         handler raises: then the next call serves the batch.
         """
-        prefetcher.lose(taken)
+        prefetcher.consumer.lose(taken)
         if error is taken.fate:
             prefetcher.request_stop(f" since next() raised {type(error).__name__}")
         if not isinstance(error, FeedClosedError) or self._prefetcher is prefetcher:
@@ -345,7 +347,7 @@ class FeedIterator:
         """
         prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
         try:
-            batch = prefetcher.take(self._claim, taken)
+            batch = prefetcher.consumer.take(self._claim, taken)
             # On one line, without a call: what interrupts it, comes before the batch is served, or
             # when the loop has it.
             taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300

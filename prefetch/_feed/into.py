@@ -13,7 +13,7 @@ import numpy as np
 
 from memory import BufferMismatchError
 from prefetch._feed.serving import AsyncServing, ServedFeed
-from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken
+from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.nested import is_nested, mark_entry
 from prefetch._ring.lease import without_lease
 
@@ -85,7 +85,7 @@ class _IntoIterator:
         prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own
         try:
             filled = self._arrays.fill(
-                prefetcher.take(self._claim, taken), prefetcher.consumer_stream
+                prefetcher.consumer.take(self._claim, taken), prefetcher.consumer.stream
             )
             # As in FeedIterator: the batch goes when it is served, and not before.
             taken.batch, taken.is_over = None, True; return filled  # fmt: skip # noqa: E702, TRY300

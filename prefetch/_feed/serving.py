@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from prefetch._pipeline.delivery import Claim, EndOfEpoch, Taken
+from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.nested import mark_entry
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class AsyncServing(ABC, Generic[_Served]):
         try:
             async with turn:
                 self._holder = taken
-                batch = await prefetcher.take_async(self._claim, taken)
-            served = self._served(batch, prefetcher.consumer_stream)
+                batch = await prefetcher.consumer.take_async(self._claim, taken)
+            served = self._served(batch, prefetcher.consumer.stream)
             taken.batch, taken.is_over = None, True; return served  # fmt: skip # noqa: E702, TRY300
         except EndOfEpoch:
             self._feed._note_end()  # noqa: SLF001

@@ -1,29 +1,32 @@
-"""What wakes the consumers: each waits at a gate of its own, and news opens all of them.
+"""What wakes the consumers: each waits at a gate of its own, and `Gates.notify_all` opens all.
 
-No condition: Ctrl-C within a condition's wait may come between its letting the lock go and its
-taking it again, and then the ``with`` around it lets go of a lock that is not held, or is another
+No condition: Ctrl-C within a condition's wait may come between its releasing the lock and its
+taking it again, and then the ``with`` around it releases a lock that is not held, or is another
 thread's. A gate is waited at without any lock. A wait that is interrupted leaves a gate that is
 opened later, for nobody.
 
-No lock either: close() opens the gates from wherever it is called. Who waits makes his gate first
-and then looks whether there is news already; who has news first says so and then opens the gates.
-One of the two sees the other.
+No lock either: close() opens the gates from wherever it is called. Who waits makes a gate first and
+then looks whether there is something already; who has something notes it first and then opens the
+gates. One of the two sees the other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
 
 class Gates:
-    """The gates and futures of those who wait. Thread-safe, without a lock."""
+    """One-shot gates on which consumers wait; `notify_all` opens them all.
+
+    Thread-safe, without a lock.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[object, Callable[[], object]] = {}
@@ -47,7 +50,7 @@ class Gates:
 
     def notify_all(self) -> None:
         """Open every gate and resolve every future."""
-        while True:
+        while self._waiting:
             try:
                 _, wake = self._waiting.popitem()  # atomic: no two callers get the same one
             except KeyError:
@@ -67,6 +70,14 @@ class Gates:
         if timeout_s is None:
             return gate.acquire()
         return gate.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX))
+
+    async def wait_async(self, future: asyncio.Future[None], timeout_s: float | None) -> bool:
+        """Wait until a future of `future` is resolved, as `wait` does."""
+        try:
+            done, _ = await asyncio.wait([future], timeout=timeout_s)
+            return bool(done)
+        finally:
+            self.discard(future)
 
 
 def _resolve_soon(waiter: asyncio.Future[None]) -> None:

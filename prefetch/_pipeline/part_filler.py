@@ -15,11 +15,12 @@ import numpy as np
 from prefetch._bad_records.policy import BadRecord
 from prefetch._errors.classes import RecordError
 from prefetch._errors.printable import printable_key
+from prefetch._pipeline.light_batches import LightBatches
 from prefetch._plan.draws import CounterDraws
 from prefetch._process.nvtx import ranged
 from prefetch._record.faults import Fault
+from prefetch._ring.filling import FoundShape
 from prefetch._source.mapped_records import MappedRecords
-from prefetch._transform.host import RecordTransformer
 from prefetch._transform.record_filler import never_cancelled
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from prefetch._pipeline.components import Components
+    from prefetch._pipeline.light_batches import FilledRows
     from prefetch._pipeline.schedule import Part
     from prefetch._plan.order import PlannedBatch
-    from prefetch._ring.slot import Slot
+    from prefetch._ring.filling import Filling
     from prefetch._source.source import Records
 
     AnyRecords: TypeAlias = Records | MappedRecords
@@ -60,6 +62,9 @@ class Filler:
         components: The source, the order and the transformation.
         check_cancelled: Called before each record that takes long, one to be decoded or looked up
             as a substitute; what it raises ends the part.
+
+    Attributes:
+        light: The fast path of light batches.
     """
 
     def __init__(
@@ -73,171 +78,152 @@ class Filler:
             in_place=components.transform.decoding.record_layout.is_native
         )
         self._fixed_shape = components.fixed_shape
-        self._last_layout: tuple[int, tuple[int, ...]] | None = None
+        self._dtype = components.transform.dtype
+        self._most_rows = components.most_rows
+        self.light = LightBatches(
+            self._transformer, self._reader, is_fixed=self._fixed_shape is not None
+        )
         self._allowed_shape: tuple[int, ...] | None = None
 
-    def first_shape(self, slot: Slot) -> tuple[int, ...]:
-        """Return the sample shape of a slot's batch: that of its first record.
+    def find_shape(self, filling: Filling) -> FoundShape:
+        """Return the shape of the samples of a batch: that of its first record.
 
         Where bad records are replaced, all batches have the one that was found at opening.
-        Otherwise, after a raw batch of one part, that of the next one is guessed to be the same;
-        where that is wrong, the first record does not fit, and `fill` looks at it.
+        Otherwise that of a light batch is guessed; where that is wrong, the first record does not
+        fit, and `fill` looks at it.
 
         Raises:
             RecordError: The first record is bad.
         """
-        if self._last_layout is not None and slot.records is None:
-            most_rows, shape = self._last_layout
-            if slot.size <= most_rows:
-                slot.is_raw = True
-                slot.is_guessed = self._fixed_shape is None
-                return shape
-        return self._find_shape(slot)
+        return self.light.guess(filling) or self._shape_of_first(filling)
 
-    def give_memory(self, slot: Slot, sample_shape: tuple[int, ...]) -> None:
-        """Give a slot the memory for its batch, in which every sample has a shape.
+    def give_memory(self, filling: Filling, shape: FoundShape) -> None:
+        """Give a batch memory in which every sample has a shape.
 
         Raises:
             RingTooLargeError: The machine's or the device's memory cannot hold a ring of such.
             SyncedMemoryError: It does not suffice for this batch.
         """
-        components = self._components
-        if sample_shape != self._allowed_shape:
-            components.refuse_too_large(sample_shape)
-            self._allowed_shape = sample_shape
-        slot.shape(
-            sample_shape,
-            dtype=components.transform.dtype,
-            label_dtype=components.label_dtype,
-            most_rows=components.most_rows,
+        if shape.sample != self._allowed_shape:
+            self._components.refuse_too_large(shape.sample)
+            self._allowed_shape = shape.sample
+        assert filling.lease is not None
+        filling.shape = shape
+        filling.contents = filling.slot.bind(
+            (filling.size, *shape.sample),
+            self._dtype,
+            self._components.label_dtype,
+            filling.lease,
+            most_rows=self._most_rows,
         )
 
-    def _find_shape(self, slot: Slot) -> tuple[int, ...]:
-        planned = _planned(slot)
-        with self._records(slot, slice(0, 1)) as records:
+    def _shape_of_first(self, filling: Filling) -> FoundShape:
+        with self._records(filling, slice(0, 1)) as records:
+            is_mapped = isinstance(records, MappedRecords)
             if self._fixed_shape is not None:
-                is_mapped = isinstance(records, MappedRecords)
-                slot.is_raw = is_mapped and self._components.first.kind != "encoded"
-                return self._fixed_shape
+                is_raw = is_mapped and self._components.first.kind != "encoded"
+                return FoundShape(self._fixed_shape, is_raw=is_raw)
             found = self._transformer.sample_shape(_values(records))
             if isinstance(found, Fault):
-                suspect = _Suspect.at(0, records, int(planned.records[0]), found)
-                raise self._error(suspect, slot)
-            slot.is_raw = isinstance(records, MappedRecords) and records.is_raw
-            return found
+                record = int(_planned(filling).records[0])
+                raise self._error(_Suspect.at(0, records, record, found), filling)
+            is_raw = isinstance(records, MappedRecords) and records.is_raw
+            return FoundShape(found, is_raw=is_raw)
 
-    @ranged("transform")
-    def fill_ahead(self, parts: Sequence[Part]) -> bool:
-        """Have several light batches filled in one go, if that is possible.
-
-        `fill` has to follow for each part: it looks at what came of it, and raises.
-        """
-        transformer = self._transformer
-        if len(parts) < 2 or not isinstance(transformer, RecordTransformer):
-            return False
-        if not all(part.slot.is_small_raw for part in parts):  # the last one opened may be another
-            return False
-        requests = []
-        try:
-            for part in parts:
-                slot = part.slot
-                records = self._reader.locate_lazily(_planned(slot).records)
-                if records is None or slot.records is not None:
-                    return False
-                assert slot.words is not None
-                assert isinstance(slot.data, np.ndarray)
-                requests.append((records, slot.words, slot.data, slot.labels))
-            database = requests[0][0].database
-            if any(records.database is not database for records, *_ in requests):
-                return False
-            transformer.fill_ahead(requests)
-        except Exception:  # noqa: BLE001 - `fill` meets it again, and each batch raises its own
-            return False
-        for part, (records, *_) in zip(parts, requests, strict=True):
-            part.slot.records = records
-        return True
-
-    def fill(self, part: Part) -> None:
+    def fill(self, part: Part, filled: FilledRows | None = None) -> None:
         """Fill the part's rows, labels, indices and keys, and list its bad records.
+
+        Args:
+            part: The part.
+            filled: What `LightBatches.fill_together` has made of its batch already.
 
         Raises:
             RecordError: A record is bad, and bad records are not replaced.
             TooManyBadRecordsError: More records are bad than allowed.
-            DatabaseChangedError: A writer has got past the snapshot; what was read proves nothing.
+            DatabaseChangedError: A writer has overwritten the snapshot, so nothing read since can
+                be trusted.
         """
-        slot = part.slot
-        assert slot.words is not None
-        rows = slice(part.start, part.stop)
-        with self._records(slot, rows) as records:
-            faults = self._write(slot, rows, records, slot.words[rows])
-            if faults and faults[0].position == 0 and slot.is_guessed:
-                self._fill_anew(part)
-                return
+        filling, number, start, stop = part
+        rows = slice(start, stop)
+        assert filling.words is not None
+        found = self._records(filling, rows) if filled is None else filled.records
+        with found as records:
+            faults = self._write(filling, rows, records, filling.words[rows], filled)
             keys = records.pack_keys()
-            suspects = {
-                fault.position: _Suspect.at(
-                    fault.position,
-                    records,
-                    int(_planned(slot).records[part.start + fault.position]),
-                    fault,
-                )
-                for fault in faults
-            }
+            suspects = {}
+            if faults:
+                if faults[0].position == 0 and filling.shape and filling.shape.is_guessed:
+                    self._fill_anew(part)
+                    return
+                planned = _planned(filling).records[rows]
+                suspects = {
+                    fault.position: _Suspect.at(
+                        fault.position, records, int(planned[fault.position]), fault
+                    )
+                    for fault in faults
+                }
+        # Behind the reading and before anything is made of it: a writer may have come meanwhile.
         self._source.check()
         if suspects:
-            bad = slot.bad[part.number] = {}
+            bad = filling.bad[number] = {}
             for row in sorted(suspects):
-                key = self._substitute(slot, part.start + row, suspects[row], bad)
+                key = self._substitute(filling, start + row, suspects[row], bad)
                 keys = keys.replace(row, key)
-        slot.keys[part.number] = keys
-        # A batch of several parts could not be opened anew by one of them.
-        can_guess = slot.is_raw and slot.num_parts == 1 and not faults
-        if can_guess and isinstance(self._transformer, RecordTransformer):
-            assert isinstance(slot.data, np.ndarray)
-            self._last_layout = slot.size, slot.data.shape[1:]
+        elif number == 0 and filling.parts is not None and filling.parts.num == 1:
+            self.light.learn(filling)
+        filling.keys[number] = keys
 
     def _fill_anew(self, part: Part) -> None:
         """Fill the only part of a batch whose shape, perhaps, was not what had been guessed."""
-        slot = part.slot
-        slot.is_guessed = slot.is_small_raw = False
-        slot.release_records()
-        self.give_memory(slot, self._find_shape(slot))
+        filling = part.filling
+        filling.release_records()
+        self.give_memory(filling, self._shape_of_first(filling))
+        assert filling.parts is not None
+        filling.parts.is_small_raw = False
         self.fill(part)
-        self._last_layout = None  # of its shape, the next may be one of several parts
+        self.light.forget()  # of its shape, the next may be one of several parts
 
     @ranged("transform")
     def _write(
-        self, slot: Slot, rows: slice, records: AnyRecords, words: npt.NDArray[np.uint32]
+        self,
+        filling: Filling,
+        rows: slice,
+        records: AnyRecords,
+        words: npt.NDArray[np.uint32],
+        filled: FilledRows | None = None,
     ) -> list[Fault]:
-        assert slot.data is not None
-        labels = None if slot.labels is None else slot.labels[rows]
-        return self._transformer.fill(_values(records), words, slot.data[rows], labels)
+        assert filling.contents is not None
+        data, labels = filling.contents
+        if filled is not None:
+            return self.light.finish(filled, words, data)
+        labels = None if labels is None else labels[rows]
+        return self._transformer.fill(_values(records), words, data[rows], labels)
 
     def _substitute(
-        self, slot: Slot, position: int, suspect: _Suspect, bad: dict[int, BadRecord]
+        self, filling: Filling, position: int, suspect: _Suspect, bad: dict[int, BadRecord]
     ) -> bytes:
         """Put the next good record in the place of a bad one; return its key.
 
         Those that the part has met already are not looked at again: a run of n bad records would
         take n squared looks.
         """
-        planned = _planned(slot)
-        assert slot.indices is not None
+        planned = _planned(filling)
+        assert filling.indices is not None
         row = slice(position, position + 1)
         self._check_cancelled()
-        self._refuse(bad, suspect, slot)
+        self._refuse(bad, suspect, filling)
         for record in self._substitutes(planned, position):
             if record in bad:
                 continue
             self._check_cancelled()
             with self._fetched(np.array([record])) as records:
-                faults = self._write(slot, row, records, self._words(slot, position, record))
+                faults = self._write(filling, row, records, self._words(filling, position, record))
                 if not faults:
                     self._source.check()
-                    slot.indices[position] = record
+                    filling.indices[position] = record
                     return bytes(records.keys[0])
                 suspect = _Suspect.at(0, records, record, faults[0])
-            self._refuse(bad, suspect, slot)
+            self._refuse(bad, suspect, filling)
         raise AssertionError("the record that the feed was opened by is good")
 
     def _substitutes(self, planned: PlannedBatch, position: int) -> Iterator[int]:
@@ -252,20 +238,20 @@ class Filler:
             yield from order.record_at(np.repeat(epoch, stop - step), places).tolist()
             step, most = stop, min(4 * most, _MAX_CANDIDATES)
 
-    def _words(self, slot: Slot, position: int, record: int) -> npt.NDArray[np.uint32]:
+    def _words(self, filling: Filling, position: int, record: int) -> npt.NDArray[np.uint32]:
         augmentation = self._components.augmentation
         if isinstance(augmentation, CounterDraws):
-            epoch = _planned(slot).epochs[position : position + 1]
+            epoch = _planned(filling).epochs[position : position + 1]
             return augmentation.words_at(epoch, np.array([record]))
-        assert slot.words is not None
-        return slot.words[position : position + 1]
+        assert filling.words is not None
+        return filling.words[position : position + 1]
 
-    def _records(self, slot: Slot, rows: slice) -> AbstractContextManager[AnyRecords]:
+    def _records(self, filling: Filling, rows: slice) -> AbstractContextManager[AnyRecords]:
         """Give the records of some rows: those walked for the slot, or fetched here."""
-        records = slot.records
+        records = filling.records
         if records is None:
-            return self._fetched(_planned(slot).records[rows])
-        return records if isinstance(records, MappedRecords) else nullcontext(records[rows])
+            return self._fetched(_planned(filling).records[rows])
+        return nullcontext(records[rows])
 
     @ranged("read")
     def _fetched(self, indices: npt.NDArray[np.int64]) -> AbstractContextManager[AnyRecords]:
@@ -273,9 +259,9 @@ class Filler:
         records = self._reader.locate_lazily(indices)
         return self._reader.fetch(indices) if records is None else records
 
-    def _refuse(self, bad: dict[int, BadRecord], suspect: _Suspect, slot: Slot) -> None:
+    def _refuse(self, bad: dict[int, BadRecord], suspect: _Suspect, filling: Filling) -> None:
         """Add to the bad records; raises unless this one is to be replaced."""
-        error = self._error(suspect, slot)
+        error = self._error(suspect, filling)
         fault = suspect.fault
         policy = self._components.bad_records
         if not policy.skip:
@@ -285,25 +271,25 @@ class Filler:
         if policy.quarantine is not None:
             policy.quarantine.keep(suspect.record, suspect.key, suspect.value)
 
-    def _error(self, suspect: _Suspect, slot: Slot) -> RecordError:
+    def _error(self, suspect: _Suspect, filling: Filling) -> RecordError:
         fault = suspect.fault
         database, index, _ = self._source.describe(suspect.record)
-        other = self._other(slot, database) if fault.is_of_its_batch else None
+        other = self._other(filling, database) if fault.is_of_its_batch else None
         self._source.check()  # bytes of a changed database prove nothing
         return RecordError(
             fault.message(other),
             database=database,
             record=index,
             key=suspect.key,
-            batch=_planned(slot).number,
+            batch=_planned(filling).number,
             stage=fault.stage,
         )
 
-    def _other(self, slot: Slot, database: str) -> str | None:
+    def _other(self, filling: Filling, database: str) -> str | None:
         """Say which record a batch has its shape from, and its sizes.
 
         Args:
-            slot: The batch.
+            filling: The batch.
             database: Where the record is that differs from it.
         """
         first = self._components.first
@@ -311,8 +297,8 @@ class Filler:
         says = "the first that can be used, which all batches follow, is"
         if self._fixed_shape is None:
             says = "the first of its batch, is"
-            record = int(_planned(slot).records[0])
-            with self._records(slot, slice(0, 1)) as records:
+            record = int(_planned(filling).records[0])
+            with self._records(filling, slice(0, 1)) as records:
                 key = bytes(records.keys[0])
                 found = self._transformer.stored_image(_values(records))
                 image = None if isinstance(found, Fault) else found
@@ -328,6 +314,6 @@ def _values(records: AnyRecords) -> Sequence[memoryview] | MappedRecords:
     return records if isinstance(records, MappedRecords) else records.values
 
 
-def _planned(slot: Slot) -> PlannedBatch:
-    assert slot.planned is not None
-    return slot.planned
+def _planned(filling: Filling) -> PlannedBatch:
+    assert filling.planned is not None
+    return filling.planned

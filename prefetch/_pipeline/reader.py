@@ -1,22 +1,21 @@
-"""A reader thread: opens slots, fills parts of them, pushes finished batches to the device.
+"""A reader thread: plans batches, fills parts of them, pushes and publishes them.
 
-A reader holds the prefetcher, never the public Feed, so that an abandoned feed is collected. It is
-a daemon that the prefetcher's close() or its hook at exit joins: threads that are no daemons would
-be joined before that hook runs, and hang there.
-
-Whatever goes wrong with a batch is kept in its slot and raised in the batch's turn.
+A reader holds the coordinator, never the public Feed, so that an abandoned feed is collected. It is
+a daemon that close() or a hook at exit joins: threads that are no daemons would be joined before
+that hook runs, and hang there.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reader's otherwise
 
 from prefetch._errors.classes import FeedClosedError
 from prefetch._errors.context import with_context
+from prefetch._pipeline.light_batches import max_per_call
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.schedule import Opening
 from prefetch._process.nested import mark_entry
@@ -24,91 +23,35 @@ from prefetch._process.numa import stay_near
 from prefetch._process.nvtx import ranged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from memory import Stream
-    from prefetch._pipeline.components import Components
+    from prefetch._pipeline.coordinator import Coordinator
+    from prefetch._pipeline.light_batches import FilledRows
     from prefetch._pipeline.schedule import Part
-    from prefetch._ring.slot import Slot
+    from prefetch._ring.filling import Filling
 
 mark_entry(__file__)
 
 
-class JobBoard(Protocol):
-    """Where a reader's work comes from and goes to: the prefetcher, as its readers know it."""
-
-    @property
-    def components(self) -> Components:
-        """What the readers work with."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether they are to stop."""
-        ...
-
-    @property
-    def max_batches_per_call(self) -> int:
-        """How many light batches a reader fills in one go."""
-        ...
-
-    def reader_began(self) -> bool:
-        """Count a reader in; return whether it is to work at all."""
-        ...
-
-    def reader_failed(self, error: BaseException) -> None:
-        """Note that a reader could not work at all."""
-        ...
-
-    def reader_ended(self) -> None:
-        """Count a reader out."""
-        ...
-
-    def next_job(self, busy_s: float, planned: Opening | None) -> Opening | Part | None:
-        """Return the next piece of work, None at the end; blocks until there is one."""
-        ...
-
-    def next_opening(self) -> Opening | None:
-        """Return another slot to open; never waits."""
-        ...
-
-    def early_opening(self) -> Opening | None:
-        """Return a slot to open before what was filled is handed over."""
-        ...
-
-    def plan_into(self, slot: Slot) -> None:
-        """Plan the slot's batch and walk its records."""
-        ...
-
-    def shaped(self, slot: Slot) -> Part | None:
-        """Open the slot's parts to all readers; return the first."""
-        ...
-
-    def parts_done(self, parts: Iterable[tuple[Part, BaseException | None]]) -> list[Slot]:
-        """Count finished parts; return the batches to push."""
-        ...
-
-    def publish(self, slot: Slot, error: BaseException | None) -> None:
-        """Publish a batch, or its failure."""
-        ...
-
-
 class Reader(threading.Thread):
-    """One background reader of a prefetcher.
+    """One background reader of a feed.
 
     Args:
-        prefetcher: Where the work comes from and goes to.
+        board: Where the work comes from and goes to.
         number: Which of the readers this is, for the thread's name.
         clock: Seconds from some fixed point.
     """
 
-    def __init__(self, prefetcher: JobBoard, number: int, *, clock: Callable[[], float]) -> None:
+    def __init__(self, board: Coordinator, number: int, *, clock: Callable[[], float]) -> None:
         super().__init__(name=f"ringfeed-reader-{number}", daemon=True)
         self._number = number
-        self._prefetcher = prefetcher
-        self._components = prefetcher.components
+        self._board = board
+        self._components = board.components
         self._clock = clock
+        self._max_batches_per_call = max_per_call(board.components.prefetch)
         self._doing: str | Opening | Part = "starting"
+        self._stage = "reader"
         self._planned: Opening | None = None  # its next piece of work, if that is known already
 
     @property
@@ -117,152 +60,183 @@ class Reader(threading.Thread):
         doing = self._doing
         if isinstance(doing, str):
             return doing
+        number = doing.filling.slot.number
         if isinstance(doing, Opening):
-            return f"opening slot {doing.slot.number}"
-        return f"filling places {doing.start} to {doing.stop - 1} of slot {doing.slot.number}"
+            return f"opening slot {number}"
+        return f"filling places {doing.start} to {doing.stop - 1} of slot {number}"
 
     def run(self) -> None:
-        """Work until the prefetcher has nothing more to do."""
-        if not self._prefetcher.reader_began():
+        """Work until there is nothing more to do."""
+        if not self._board.reader_began():
             self._doing = "ended"
             return
-        busy_s = 0.0
         try:
             with ExitStack() as stack:
-                stream: Stream | None = None
-                if self._components.device.has_device_memory:
-                    self._components.device.dedicate_thread()
-                    stay_near(
-                        self._components.device,
-                        num_readers=self._components.num_threads,
-                        is_first=self._number == 0,
-                    )
-                    stream = self._components.device.make_stream(self.name)
-                    stack.callback(stream.close)
+                stream = self._open_stream(stack)
                 filler = Filler(self._components, check_cancelled=self._check_cancelled)
-                while (job := self._next_job(busy_s)) is not None:
-                    began = self._clock()
+                for job in self._jobs():
                     self._work(job, filler, stream)
-                    del job  # an idle reader keeps no slot alive
-                    busy_s = self._clock() - began
+                    del job  # an idle reader keeps no batch alive
         except BaseException as error:  # noqa: BLE001 - raised again where the consumer waits
-            self._prefetcher.reader_failed(self._located(error, None, "reader"))
+            self._board.reader_failed(self._with_context(error, None, "reader"))
         finally:
             self._doing = "ended"
-            self._prefetcher.reader_ended()
+            self._board.reader_ended()
 
-    def _check_cancelled(self) -> None:
-        """Raise unless the batch at work is wanted: a feed that closes waits for one record only.
-
-        Raises:
-            FeedClosedError: It is not; nobody is told, since it is never served.
-        """
-        doing = self._doing
-        is_discarded = not isinstance(doing, str) and doing.slot.discarded
-        if is_discarded or self._prefetcher.closed:
-            raise FeedClosedError("nobody wants the batch any more")
-
-    def _next_job(self, busy_s: float) -> Opening | Part | None:
-        self._doing = "waiting for work"
-        planned, self._planned = self._planned, None
-        return self._prefetcher.next_job(busy_s, planned)
+    def _open_stream(self, stack: ExitStack) -> Stream | None:
+        """Make the thread a device's, and return a stream of its own, where it has memory."""
+        device = self._components.device
+        if not device.has_device_memory:
+            return None
+        device.dedicate_thread()
+        stay_near(device, num_readers=self._components.num_threads, is_first=self._number == 0)
+        stream = device.make_stream(self.name)
+        stack.callback(stream.close)
+        return stream
 
     def _work(self, job: Opening | Part, filler: Filler, stream: Stream | None) -> None:
-        self._doing = job
-        parts = self._open_some(job, filler) if isinstance(job, Opening) else [job]
-        if filler.fill_ahead(parts):
-            self._finish(parts, filler, stream)
-        else:
-            for part in parts:
-                self._finish([part], filler, stream)
+        """Take batches as far as they come: plan, shape, fill, push, publish."""
+        board = self._board
+        parts = self._plan_and_shape(job, filler) if isinstance(job, Opening) else [job]
+        for filled in self._fill(parts, filler):
+            for filling in board.parts_done(filled):
+                self._try(filling, 0, self._push, filling, stream)
+                board.publish(filling)
 
-    def _finish(self, parts: list[Part], filler: Filler, stream: Stream | None) -> None:
-        # The errors are in no variable here: their tracebacks would keep themselves and the batches
-        # alive.
-        for slot in self._prefetcher.parts_done(
-            [(part, self._failure_of_filling(part, filler)) for part in parts]
-        ):
-            self._upload(slot, stream)
+    def _jobs(self) -> Iterator[Opening | Part]:
+        busy_s = 0.0
+        while True:
+            self._doing = "waiting for work"
+            planned, self._planned = self._planned, None
+            job = self._board.next_job(busy_s, planned)
+            if job is None:
+                return
+            began = self._clock()
+            self._doing = job
+            del planned
+            yield job
+            del job
+            busy_s = self._clock() - began
 
-    def _failure_of_filling(self, part: Part, filler: Filler) -> BaseException | None:
-        self._doing = part
-        return self._failure_of(lambda: self._fill(part, filler), part.slot, "fill", part.start)
-
-    def _fill(self, part: Part, filler: Filler) -> None:
-        """Fill a part; before it is handed over, plan the batch that is to follow.
-
-        A consumer that waits leaves a reader the GIL. It wakes up with the batch, and NumPy, with
-        which batches are planned, lets go of the GIL again and again: a loop in pure Python would
-        keep it for 5 ms each time, with nobody reading meanwhile. Light batches come several at
-        once, and keep the consumer busy.
-        """
-        filler.fill(part)
-        if self._planned is None and not part.slot.is_small_raw:
-            opening = self._prefetcher.early_opening()
-            if opening is not None and self._plan(opening.slot):
-                self._planned = Opening(opening.slot, is_planned=True)
-
-    def _open_some(self, job: Opening, filler: Filler) -> list[Part]:
-        """Open a slot, and if its batch is light the next ones; return the first part of each."""
+    def _plan_and_shape(self, job: Opening, filler: Filler) -> list[Part]:
+        """Open a batch, and if it is light the next ones; return the first part of each."""
+        board = self._board
         parts: list[Part] = []
         opening: Opening | None = job
         while opening is not None:
             self._doing = opening
-            part = self._open(opening, filler)
+            filling = opening.filling
+            if not self._try(filling, 0, self._open, opening, filler):
+                board.publish(filling)
+                break
+            part = board.split_into_parts(filling)
+            if part is None:
+                break
+            parts.append(part)
             opening = None
-            if part is not None:
-                parts.append(part)
-                if part.slot.is_small_raw and len(parts) < self._prefetcher.max_batches_per_call:
-                    opening = self._prefetcher.next_opening()
+            if filling.is_small_raw and len(parts) < self._max_batches_per_call:
+                opening = board.next_opening()
         return parts
 
-    def _open(self, opening: Opening, filler: Filler) -> Part | None:
-        """Plan a slot's batch and give it its memory; return its first part."""
-        slot = opening.slot
-        if not opening.is_planned and not self._plan(slot):
-            return None
-        stage = "read"
-        try:
-            shape = filler.first_shape(slot)
-            stage = "allocate"
-            filler.give_memory(slot, shape)
-        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            self._prefetcher.publish(slot, self._located(error, slot, stage))
-            return None
-        return self._prefetcher.shaped(slot)
+    def _fill(self, parts: list[Part], filler: Filler) -> Iterator[list[Part]]:
+        """Fill parts; yield those that are to be handed over together."""
+        together = filler.light.fill_together([part.filling for part in parts])
+        if together is None:
+            for part in parts:
+                self._doing = part
+                self._try(part.filling, part.start, self._fill_part, part, filler)
+                yield [part]
+            return
+        for part, filled in zip(parts, together, strict=True):
+            self._doing = part
+            self._try(part.filling, 0, self._fill_part, part, filler, filled)
+        yield parts
+
+    # The steps of one batch: each notes its name, for errors ----------------------------------
+
+    def _open(self, opening: Opening, filler: Filler) -> None:
+        filling = opening.filling
+        if not opening.is_planned:
+            self._plan(filling)
+        self._stage = "read"
+        shape = filler.find_shape(filling)
+        self._stage = "allocate"
+        filler.give_memory(filling, shape)
 
     @ranged("plan")
-    def _plan(self, slot: Slot) -> bool:
-        """Plan a slot's batch; return whether that went well."""
+    def _plan(self, filling: Filling) -> None:
+        self._stage = "plan"
+        self._board.plan(filling)
+
+    def _fill_part(self, part: Part, filler: Filler, filled: FilledRows | None = None) -> None:
+        self._stage = "fill"
+        filler.fill(part, filled)
+        if self._planned is None and not part.filling.is_small_raw:
+            self._plan_ahead()
+
+    def _plan_ahead(self) -> None:
+        """Plan the next batch before handing this one over.
+
+        Planning calls NumPy, which releases the GIL many times; once the consumer is awake, a
+        pure-Python loop would take the GIL each time and keep it for a switch interval (5 ms).
+        Light batches come several at once, and keep the consumer busy.
+        """
+        opening = self._board.early_opening()
+        if opening is None:
+            return
+        if self._try(opening.filling, 0, self._plan, opening.filling):
+            self._planned = Opening(opening.filling, is_planned=True)
+        else:
+            self._board.publish(opening.filling)
+
+    @ranged("push")
+    def _push(self, filling: Filling, stream: Stream | None) -> None:
+        assert stream is not None
+        self._doing = f"pushing slot {filling.slot.number}"
+        self._stage = "push"
+        filling.push(stream)
+
+    def _try(
+        self, filling: Filling, position: int, step: Callable[..., object], *arguments: object
+    ) -> bool:
+        """Do a step of a batch; what goes wrong is raised in the batch's turn.
+
+        Args:
+            filling: The batch.
+            position: Place in it that the step begins at.
+            step: The step.
+            *arguments: What it is called with.
+
+        Returns:
+            Whether it went well.
+        """
         try:
-            self._prefetcher.plan_into(slot)
+            step(*arguments)
         except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            self._prefetcher.publish(slot, self._located(error, slot, "plan"))
+            # In no variable behind this: its traceback would keep itself and the batch alive.
+            self._board.fail(
+                filling, position, self._with_context(error, filling, self._stage, position)
+            )
             return False
         return True
 
-    @ranged("push")
-    def _upload(self, slot: Slot, stream: Stream | None) -> None:
-        assert stream is not None
-        self._doing = f"pushing slot {slot.number}"
-        self._prefetcher.publish(slot, self._failure_of(lambda: slot.push(stream), slot, "push"))
+    def _check_cancelled(self) -> None:
+        """Raise if this batch is no longer wanted, so that close() waits for one record a thread.
 
-    def _failure_of(
-        self, step: Callable[[], object], slot: Slot, stage: str, position: int = 0
-    ) -> BaseException | None:
-        """Do something; return what went wrong, which is raised again in the batch's turn."""
-        try:
-            step()
-        except BaseException as error:  # noqa: BLE001 - raised again in the batch's turn
-            return self._located(error, slot, stage, position)
-        return None
+        Raises:
+            FeedClosedError: It is not; nobody sees that, since the batch is never served.
+        """
+        doing = self._doing
+        is_discarded = not isinstance(doing, str) and doing.filling.is_discarded
+        if is_discarded or self._board.is_stopping:
+            raise FeedClosedError("nobody wants the batch any more")
 
-    def _located(
-        self, error: BaseException, slot: Slot | None, stage: str, position: int = 0
+    def _with_context(
+        self, error: BaseException, filling: Filling | None, stage: str, position: int = 0
     ) -> BaseException:
         """Return an error that says where it happened, by the first of the records at work."""
         try:
-            planned = None if slot is None else slot.planned
+            planned = None if filling is None else filling.planned
             record = 0 if planned is None else int(planned.records[position])
             database = self._components.source.path_of(record)
         except MemoryError:

@@ -1,47 +1,45 @@
-"""Which work there is for the readers: slots to open, parts of slots to fill.
+"""Which work there is for the readers: batches to open, parts of batches to fill.
 
 Readers take *parts* of a batch, so that the number of threads and the depth of the ring are
-independent of each other. Opening a slot (planning its batch and walking the database for it) is
-done by one reader at a time, so that the walk stays in order without a lock; the others fill parts
-of other slots meanwhile. An uncropped batch has the shape of its first record: no part is handed
-out before the reader that opened the slot has found it.
+independent of each other. One reader at a time opens a batch (plans it and walks the database for
+it), so that the walk stays in order without a lock; the others fill parts of other batches.
 
-A `Schedule` is not thread-safe: the prefetcher's lock guards it. Nothing here waits.
+A `Schedule` is not thread-safe: the coordinator's lock guards it. Nothing here waits.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from prefetch._ring.slot import Slot, SlotState
+from prefetch._pipeline.light_batches import is_small_raw
+from prefetch._ring.filling import Filling, Parts
+from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
     from prefetch._plan.order import Order
     from prefetch._ring.ring import Ring
 
 _MIN_BYTES_TO_SPLIT = 256 * 1024  # a hand-off costs about 10 us, as long as copying this much
-_MIN_RAW_BYTES_TO_SPLIT = 4 * 1024 * 1024  # a batch of 3x32x32 to 28, 2.4 MB, takes 0.11 ms
-_MOST_TOGETHER = 4
 
 
 class Opening(NamedTuple):
-    """Work for a reader: plan a batch into an empty slot, unless that is done; find its shape."""
+    """Work for a reader: plan a batch, unless that is done; find its shape."""
 
-    slot: Slot
+    filling: Filling
     is_planned: bool = False
 
 
 class Part(NamedTuple):
-    """Work for a reader: fill the places ``start`` to ``stop`` of a slot's batch."""
+    """Work for a reader: fill the places ``start`` to ``stop`` of a batch."""
 
-    slot: Slot
+    filling: Filling
     number: int
     start: int
     stop: int
 
 
 class Schedule:
-    """The slots being filled, and the serial number of the batch that is planned next.
+    """The batches being filled, and the serial number of the one that is planned next.
 
     Args:
         ring: Where empty slots come from.
@@ -51,19 +49,17 @@ class Schedule:
 
     Attributes:
         num_idle: Readers that wait on the ring's inbox.
-        over: Whether no further slot is opened: a reader cannot work.
+        over: Whether no further batch is opened: a reader cannot work.
         first_wanted: Serial number of the first batch that is wanted. The consumer sets it, and
             the readers give up those before it.
-        max_batches_per_call: How many light batches a reader opens and fills in one go. More saves
-            hand-offs, but delays the first of them.
     """
 
     def __init__(self, ring: Ring, order: Order, *, num_threads: int, prefetch: int) -> None:
         self._ring = ring
         self._prefetch = prefetch
-        self._order = order
+        self._num_batches = order.num_batches
         self._num_threads = num_threads
-        self._filling: list[Slot] = []
+        self._filling: list[Filling] = []
         self._next_sequence = 0
         self._opening = False
         self._failed = -1  # the last failed batch: none is opened behind it while it is wanted
@@ -71,33 +67,36 @@ class Schedule:
         self.num_idle = 0
         self.over = False
         self.first_wanted = 0
-        self.max_batches_per_call = min(prefetch // 2, _MOST_TOGETHER)
 
     def find_job(self) -> Opening | Part | None:
         """Return a piece of work, the oldest batch's first; None if there is none."""
-        slot = self._next_filling()
-        return self.find_opening() if slot is None else self._next_part(slot)
+        filling = self._next_filling()
+        if filling is None:
+            return self.find_opening()
+        assert filling.parts is not None
+        return Part(filling, *filling.parts.give())
 
     def find_early_opening(self) -> Opening | None:
-        """Return a slot to open, where the next piece of work is none but that."""
+        """Return a batch to open, where the next piece of work is none but that."""
         return self.find_opening() if self._next_filling() is None else None
 
     def find_opening(self) -> Opening | None:
-        """Return a slot to open; None if there is none."""
+        """Return a batch to open; None if there is none."""
         if not self._can_open():
             return None
-        slot = self._ring.acquire()
-        slot.sequence = self._upcoming
-        self._next_sequence = slot.sequence + 1
+        sequence = max(self._next_sequence, self.first_wanted)
+        filling = self._ring.acquire(sequence)
+        self._next_sequence = sequence + 1
         self._opening = True
-        self._filling.append(slot)
-        return Opening(slot)
+        self._filling.append(filling)
+        return Opening(filling)
 
-    def _next_filling(self) -> Slot | None:
-        """Return the slot of the oldest batch that has a part left."""
-        for slot in self._filling:
-            if not slot.discarded and slot.next_part < slot.num_parts:
-                return slot
+    def _next_filling(self) -> Filling | None:
+        """Return the oldest batch that has a part left."""
+        for filling in self._filling:
+            parts = filling.parts
+            if parts is not None and parts.num_given < parts.num and not filling.is_discarded:
+                return filling
         return None
 
     def wake_idle(self) -> None:
@@ -106,58 +105,68 @@ class Schedule:
             return
         work = int(self._can_open() or self.is_behind) + sum(
             # No generator, in which a handler's StopIteration would become RuntimeError.
-            [slot.num_parts - slot.next_part for slot in self._filling if not slot.discarded]
+            [
+                filling.parts.num_left
+                for filling in self._filling
+                if filling.parts is not None and not filling.is_discarded
+            ]
         )
         for _ in range(min(work, self.num_idle)):
             self._ring.wake_reader()
 
-    def planned(self) -> None:
-        """Let the next slot be opened: the one before it has its batch planned and walked."""
+    def planning_done(self) -> None:
+        """Allow the next batch to be opened; call once the previous one is planned and walked."""
         self._opening = False
-        self.wake_idle()
+        if self.num_idle:
+            self.wake_idle()
 
-    def shaped(self, slot: Slot) -> Part | None:
-        """Open a slot's parts to all readers.
+    def split_into_parts(self, filling: Filling) -> Part | None:
+        """Cut a batch in parts for all readers; call once the first record has fixed its shape.
 
         Returns:
-            The first part, for the caller; None if the batch is no longer wanted.
+            The first part, for the caller; None if nobody wants the batch any more.
         """
-        assert slot.data is not None
-        if slot.discarded:
-            self.retire(slot)
+        assert filling.contents is not None
+        assert filling.shape is not None
+        if filling.is_discarded:
+            self.retire(filling)
             return None
-        nbytes = slot.data.nbytes
-        slot.is_small_raw = slot.is_raw and nbytes < _MIN_RAW_BYTES_TO_SPLIT
-        num_parts = 1
-        if self._num_threads > 1 and nbytes >= _MIN_BYTES_TO_SPLIT and not slot.is_small_raw:
-            num_parts = min(slot.size, 2 * self._num_threads)
-        slot.part_size = -(-slot.size // num_parts)
-        slot.num_parts = -(-slot.size // slot.part_size)
-        part = self._next_part(slot)
-        self.wake_idle()
+        size, nbytes = filling.size, filling.contents[0].nbytes
+        if is_small_raw(filling.shape, nbytes):
+            filling.parts = parts = Parts(size)
+            parts.is_small_raw = True
+        else:
+            is_split = self._num_threads > 1 and nbytes >= _MIN_BYTES_TO_SPLIT
+            filling.parts = parts = Parts(size, min(size, 2 * self._num_threads) if is_split else 1)
+        part = Part(filling, *parts.give())
+        if self.num_idle:
+            self.wake_idle()
         return part
 
-    def part_done(self, slot: Slot) -> bool:
+    def part_done(self, filling: Filling) -> bool:
         """Count a finished part; return whether the batch is complete and wanted."""
-        slot.parts_done += 1
-        if slot.discarded:
-            if slot.parts_done == slot.next_part:
-                self.retire(slot)
+        parts = filling.parts
+        assert parts is not None
+        is_last = parts.done()
+        if filling.is_discarded:
+            if parts.is_idle:
+                self.retire(filling)
             return False
-        return slot.parts_done == slot.num_parts
+        return is_last
 
-    def finish(self, slot: Slot) -> None:
-        """Take a slot off the schedule: its batch is ready, or has failed."""
-        self._filling.remove(slot)
-        self._ring.take_block(slot)
-        if slot.failure is not None:
-            self._failed = max(self._failed, slot.sequence)
+    def finish(self, filling: Filling) -> None:
+        """Take a batch off the schedule: it is ready, or has failed."""
+        self._filling.remove(filling)
+        self._ring.take_block(filling.slot)
+        if filling.failure is not None:
+            self._failed = max(self._failed, filling.sequence)
+            filling.contents = None  # rows that nobody pushes or gets
 
-    def retire(self, slot: Slot) -> None:
-        """Take off a slot whose batch nobody wants; it comes back through the inbox."""
-        self._filling.remove(slot)
-        self._ring.take_block(slot)
-        slot.give_back()
+    def retire(self, filling: Filling) -> None:
+        """Take off a batch that nobody wants; its slot comes back through the inbox."""
+        self._filling.remove(filling)
+        self._ring.take_block(filling.slot)
+        filling.forget()
 
     @property
     def is_behind(self) -> bool:
@@ -166,9 +175,9 @@ class Schedule:
 
     def discard_unwanted(self) -> None:
         """Tell the readers which of the batches that they work at nobody wants; by the consumer."""
-        for slot in self._filling:
-            if slot.sequence < self.first_wanted:
-                slot.discarded = True
+        for filling in self._filling:
+            if filling.sequence < self.first_wanted:
+                filling.is_discarded = True
 
     def drop_unwanted(self) -> None:
         """Take off every batch that nobody wants, and that nobody works at; by a reader.
@@ -177,41 +186,32 @@ class Schedule:
         """
         self._dropped_before = self.first_wanted
         self.discard_unwanted()
-        for slot in [slot for slot in self._filling if slot.discarded]:
-            idle = slot.parts_done == slot.next_part
-            if slot.state is SlotState.FILLING and slot.num_parts and idle:
-                self.retire(slot)
+        for filling in [filling for filling in self._filling if filling.is_discarded]:
+            parts = filling.parts
+            if filling.slot.state is SlotState.FILLING and parts is not None and parts.is_idle:
+                self.retire(filling)
 
     def is_coming(self, sequence: int) -> bool:
         """Return whether a reader was given some of the batch of this serial number."""
-        return any(slot.sequence == sequence for slot in self._filling)
+        return any(filling.sequence == sequence for filling in self._filling)
 
     def has_parts(self, sequence: int) -> bool:
         """Return whether a batch has parts that no reader has been given yet."""
         return any(
-            slot.sequence == sequence and slot.next_part < slot.num_parts for slot in self._filling
+            filling.sequence == sequence and filling.parts is not None and filling.parts.num_left
+            for filling in self._filling
         )
 
     def abandon(self) -> None:
         """Give up everything; only when no reader runs any more."""
-        for slot in list(self._filling):
-            self.retire(slot)
+        for filling in list(self._filling):
+            self.retire(filling)
 
     def _can_open(self) -> bool:
         if self._opening or self.over or not self._ring.can_acquire:
             return False
-        if self._failed >= self.first_wanted or self._ring.num_ahead >= self._prefetch:
+        first_wanted = self.first_wanted
+        if self._failed >= first_wanted or self._ring.occupancy.num_ahead >= self._prefetch:
             return False
-        last = self._order.num_batches
-        return last is None or self._upcoming < last
-
-    @property
-    def _upcoming(self) -> int:
-        return max(self._next_sequence, self.first_wanted)
-
-    @staticmethod
-    def _next_part(slot: Slot) -> Part:
-        number = slot.next_part
-        slot.next_part += 1
-        start = number * slot.part_size
-        return Part(slot, number, start, min(start + slot.part_size, slot.size))
+        last = self._num_batches
+        return last is None or max(self._next_sequence, first_wanted) < last

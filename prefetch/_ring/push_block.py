@@ -189,6 +189,11 @@ class PushedMemory:
         return (self._block.buffer,)
 
     @property
+    def host_bytes(self) -> int:
+        """None: what is lent is the ring's."""
+        return 0
+
+    @property
     def device_bytes(self) -> int:
         """Bytes of device memory."""
         return 0 if self._block.buffer is None else self._block.buffer.nbytes
@@ -202,7 +207,7 @@ class PushedMemory:
         *,
         most_rows: int,
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return where a batch's data and labels are to be filled in; see `Slot.shape`."""
+        """Return where a batch's data and labels are to be filled in; see `Slot.give_memory`."""
         self.leave()
         rows, row_bytes = shape[0], int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
         most_rows = max(rows, most_rows)
@@ -218,7 +223,7 @@ class PushedMemory:
         return self._data, labels
 
     def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
-        """Queue the copy; return the batch's data and labels; see `StagedMemory.push`."""
+        """Queue the copy; return the batch's data and labels; see `DeviceMemory`."""
         data = self._data
         assert data is not None
         filled = queued(lambda: self._block.copy(stream), stream, events)

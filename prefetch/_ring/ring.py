@@ -1,27 +1,13 @@
 """The ring of slots: which are free, and how they come back.
 
-Returned slots arrive on one SimpleQueue, ``inbox``, that every idle reader waits on; so do bare
-wake-ups (None) and slots whose device work has passed. A slot whose memory was handed to device
-streams is DRAINING until an event on each of them, recorded *after* the lease has come back, has
-passed: the last reference may die on any thread, so the stream that is current there says nothing.
-No thread ever blocks in such a wait; the events call back into the inbox.
+What comes back arrives on one SimpleQueue, ``inbox``, that every idle reader waits on; so do bare
+wake-ups (None) and events that have passed. The ring grows with what the consumer holds; slots not
+needed again for a while leave it with their memory.
 
-The ring grows with what the consumer holds. Slots that it has let go of, and not needed again for
-a while, leave the ring with their memory.
+Where the device has memory of its own, a batch waits there for its consumer. The host's memory is
+needed only while a batch is filled and copied: a few blocks of it are lent to the slots in turn.
 
-Where the device has memory of its own, a batch waits there for its consumer, and is held there. The
-host's memory is needed only while a batch is filled and copied: a few blocks of it are lent to the
-slots in turn. One that comes back is free when the copy from it has run. Readers look for that when
-they look for work; only while one of them waits and no block is free do the copies' events call
-back into the inbox.
-
-A slot, or block, of whose last uses the device cannot tell is never filled again: what `accept`
-meets with is kept in ``failure``, for it may come from a call that is no consumer's.
-
-Only readers, and who closes the ring, take in what has come back: a signal that interrupted the
-consumer at it would lose a slot.
-
-The ring is not thread-safe; the prefetcher's lock guards it. Only ``inbox`` may be used freely.
+The ring is not thread-safe; the coordinator's lock guards it. Only ``inbox`` may be used freely.
 """
 
 from __future__ import annotations
@@ -32,12 +18,14 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
-from memory import ClosedError, DeviceError
+from memory import DeviceError
+from prefetch._ring.block_pool import BlockPool
 from prefetch._ring.budget import num_host_batches
+from prefetch._ring.filling import Filling
 from prefetch._ring.keep import Keeper
 from prefetch._ring.lease import FeedEnd, LeaseEnd
-from prefetch._ring.push_block import HostBlock
-from prefetch._ring.slot import Slot, SlotState
+from prefetch._ring.slot import Occupancy, Slot
+from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,25 +42,7 @@ class _EventPassed:
     event: Event
 
 
-class _Copied:
-    """A block of host memory that is free when the copies from it have run.
-
-    Attributes:
-        block: The block.
-        event: Passes then.
-        calls: Whether the event calls back, or has.
-    """
-
-    __slots__ = ("block", "calls", "event")
-
-    def __init__(self, block: HostBlock, event: Event) -> None:
-        self.block = block
-        self.event = event
-        self.calls = False
-
-
-Arrival: TypeAlias = "LeaseEnd | FeedEnd | Slot | _EventPassed | None"
-
+Arrival: TypeAlias = "LeaseEnd | FeedEnd | _EventPassed | None"
 
 _PATIENCE = 64  # batches: a loop that holds some now and then keeps the slots for them
 
@@ -90,9 +60,8 @@ class Ring:
         inbox: What has come back, and wake-ups.
         num_wake_ups: Those of readers, in the inbox.
         slots: All slots.
-        blocks: The host memory that is lent to slots; none where each has its own.
-        num_ahead: Slots whose batch is ready or on its way.
-        num_leased: Slots whose batch the consumer has, or has let go of since they were collected.
+        occupancy: How many of them have a batch.
+        pool: The host memory that is lent to slots; None where each has its own.
         failure: The first thing that went wrong as slots came back; None so far.
         is_abandoned: Whether the feed has been collected.
     """
@@ -104,17 +73,15 @@ class Ring:
         self.keeper = Keeper(device)
         self.num_wake_ups = 0
         self.slots: list[Slot] = []
-        self.num_ahead = 0
-        self.num_leased = 0
+        self.occupancy = Occupancy()
         self.failure: Exception | None = None
         self.is_abandoned = False
         self._device = device
         self._transform = transform
         self._free: deque[Slot] = deque()
-        num_blocks = num_host_batches(num_slots) if device.has_device_memory else 0
-        self.blocks = [HostBlock(device) for _ in range(num_blocks)]
-        self._free_blocks = list(self.blocks)
-        self._copied: list[_Copied] = []
+        self.pool: BlockPool | None = None
+        if device.has_device_memory:
+            self.pool = BlockPool(device, num_host_batches(num_slots))
         self._num_at_start = num_slots
         self._num_made = 0
         self._batches_unneeded = 0
@@ -123,8 +90,14 @@ class Ring:
 
     def grow(self) -> None:
         """Add a free slot; its memory is allocated when it is first filled."""
-        slot = Slot(self._num_made, self._device, self.inbox, transform=self._transform)
-        slot.keeper = self.keeper
+        slot = Slot(
+            self._num_made,
+            self._device,
+            self.inbox,
+            occupancy=self.occupancy,
+            keeper=self.keeper,
+            transform=self._transform,
+        )
         after = (self._num_made + 1, [*self.slots, slot], deque((*self._free, slot)))
         # In one assignment: a signal may interrupt the consumer, whose call this is.
         self._num_made, self.slots, self._free = after
@@ -135,9 +108,9 @@ class Ring:
         self.inbox.put(None)
 
     def close(self, in_hand: Collection[Slot | None] = ()) -> None:
-        """Let go of all memory; what the consumer still holds of it stays valid.
+        """Free all memory; what the consumer still holds of it stays valid.
 
-        So does what his streams may still be at work on, until they have passed.
+        Memory that the consumer's streams still use stays valid until they are done.
 
         Args:
             in_hand: Slots whose batch is being handed over at this moment: it remains as it is.
@@ -147,11 +120,11 @@ class Ring:
             if slot.state is SlotState.DRAINING:
                 slot.keep_memory_until(slot.events)
             if slot in in_hand:
-                slot.drop_memory()
+                slot.memory.drop()
             else:
                 slot.close()
-        for block in self.blocks:
-            block.drop()
+        if self.pool is not None:
+            self.pool.drop()
 
     @property
     def num_free(self) -> int:
@@ -161,13 +134,13 @@ class Ring:
     @property
     def can_acquire(self) -> bool:
         """Whether a slot can be filled at once: one is free, and memory to be lent to it."""
-        return bool(self._free) and (bool(self._free_blocks) or not self.blocks)
+        return bool(self._free) and (self.pool is None or bool(self.pool.free))
 
     @property
     def host_bytes(self) -> int:
         """Bytes of host memory that slots have, or are lent."""
-        own = sum(slot.host_bytes for slot in self.slots)
-        return own + sum(block.nbytes for block in self.blocks)
+        own = sum(slot.memory.host_bytes for slot in self.slots)
+        return own if self.pool is None else own + self.pool.nbytes
 
     def num_in(self, state: SlotState) -> int:
         """Return how many slots are in ``state``."""
@@ -178,36 +151,35 @@ class Ring:
         """How many slots' batches the consumer has something of; see `Slot.is_held`."""
         return sum([slot.is_held for slot in self.slots])
 
-    def acquire(self) -> Slot:
-        """Take a free slot, and a block of host memory for it: FREE -> FILLING; see `can_acquire`.
+    def acquire(self, sequence: int) -> Filling:
+        """Begin to fill a free slot, with a block of host memory for it; see `can_acquire`.
 
-        It is the one that became free last: its memory is likeliest in the processor's cache.
+        Args:
+            sequence: Serial number of the batch.
         """
-        slot = self._free.pop()
-        slot.state = SlotState.FILLING
-        self.num_ahead += 1
-        if self.blocks:
-            slot.block = self._free_blocks.pop()
-        return slot
+        pool = self.pool
+        # The one that became free last: its memory is likeliest in the processor's cache.
+        filling = Filling(self._free[-1], sequence, None if pool is None else pool.free[-1])
+        self._free.pop()
+        if pool is not None:
+            pool.free.pop()
+        return filling
 
     def take_block(self, slot: Slot) -> None:
         """Take back what was lent to a slot that is filled no more; all its copies are queued."""
         block = slot.leave_block()
-        if block is None:
-            return
-        if slot.events:
-            self._copied.append(_Copied(block, slot.events[-1]))  # of all: they are of one stream
-        else:
-            self._free_blocks.append(block)
+        if block is not None:
+            assert self.pool is not None
+            # The last event is of all copies: they are of one stream.
+            self.pool.take_back(block, slot.events[-1] if slot.events else None)
 
     def call_for_block(self) -> None:
-        """Have a wake-up come when a block gets free, if none is; while a reader waits for work."""
-        if self._free_blocks:
-            return
-        for copied in self._copied:
-            if not copied.calls:
-                copied.calls = True
-                self._noting_failure(self._call_back, None, copied.event)
+        """Have a wake-up come when a block gets free, if none is; while a reader waits for work.
+
+        Else readers look for blocks when they look for work, and no event has to call.
+        """
+        if self.pool is not None:
+            self.pool.call_back(partial(self._note_failure_of, self._call_back, None))
 
     def take_unneeded(self) -> list[Slot]:
         """Take slots out that the consumer has not needed for a while; mostly there are none.
@@ -216,7 +188,9 @@ class Ring:
         pinned memory back takes its time.
         """
         # Those held, or draining, count as needed.
-        unneeded = min(self.num_ahead + len(self._free) - self._num_at_start, len(self._free))
+        unneeded = min(
+            self.occupancy.num_ahead + len(self._free) - self._num_at_start, len(self._free)
+        )
         self._batches_unneeded = self._batches_unneeded + 1 if unneeded > 0 else 0
         if self._batches_unneeded < _PATIENCE:
             return []
@@ -226,9 +200,13 @@ class Ring:
         return taken
 
     def collect(self) -> None:
-        """Take in whatever has come back, without waiting."""
-        if self._copied:
-            self._noting_failure(self._free_copied)
+        """Take in whatever has come back, without waiting.
+
+        Only for readers, and for who closes the ring: a signal that interrupted the consumer here
+        would lose a slot.
+        """
+        if self.pool is not None and self.pool.is_copying:
+            self._note_failure_of(self.pool.collect)
         inbox = self.inbox
         while not inbox.empty():
             try:
@@ -238,31 +216,32 @@ class Ring:
             self.accept(arrival)
 
     def accept(self, arrival: Arrival) -> None:
-        """Take in one arrival; never raises what the device does."""
-        self._noting_failure(self._accept, arrival)
+        """Take in one arrival; never raises what the device does.
 
-    def _noting_failure(self, step: Callable[..., object], *arguments: object) -> None:
+        If the device fails while a slot's last uses are recorded, the slot is never reused. The
+        error is kept in ``failure``: this may run in a call that is not the consumer's.
+        """
+        if arrival is None:
+            self.num_wake_ups -= 1
+        else:
+            self._note_failure_of(self._accept, arrival)
+
+    def _note_failure_of(self, step: Callable[..., object], *arguments: object) -> None:
         try:
             step(*arguments)
         except Exception as error:  # noqa: BLE001 - raised again where the consumer waits
             self.failure = self.failure or error
 
-    def _free_copied(self) -> None:
-        for copied in [copied for copied in self._copied if copied.event.done()]:
-            self._copied.remove(copied)
-            self._free_blocks.append(copied.block)
-
     def _call_back(self, slot: Slot | None, event: Event) -> None:
         event.notify(partial(self.inbox.put, _EventPassed(slot, event)))
 
     def _accept(self, arrival: Arrival) -> None:
-        if arrival is None:
-            self.num_wake_ups -= 1
-            return
         if isinstance(arrival, LeaseEnd):
-            self._drain(arrival.slot)
-        elif isinstance(arrival, Slot):
-            self._drain(arrival)
+            slot: Slot = arrival.slot
+            for event in slot.drain():
+                self._call_back(slot, event)
+            if slot.state is SlotState.FREE:
+                self._free.append(slot)
         elif isinstance(arrival, FeedEnd):
             self.is_abandoned = True
         elif isinstance(arrival, _EventPassed):
@@ -273,42 +252,7 @@ class Ring:
                     reason="the device cannot tell any more whether its work has run",
                 )
             if arrival.slot is None:
-                self._free_copied()
-                return
-            arrival.slot.num_pending -= 1
-            if arrival.slot.num_pending == 0:
-                self._set_free(arrival.slot)
-
-    def _drain(self, slot: Slot) -> None:
-        """LEASED (or unwanted) -> DRAINING or FREE: the lease is gone, device work may not be."""
-        if slot.state is SlotState.LEASED:
-            self.num_leased -= 1
-        else:
-            self.num_ahead -= 1
-        if not slot.events and not slot.streams:
-            self._set_free(slot)
-            return
-        slot.state = SlotState.DRAINING
-        pending = [event for event in self._last_uses(slot) if not event.done()]
-        slot.streams.clear()
-        slot.events[:] = pending
-        if not pending:
-            self._set_free(slot)
-            return
-        slot.num_pending = len(pending)
-        for event in pending:
-            self._call_back(slot, event)
-
-    def _last_uses(self, slot: Slot) -> list[Event]:
-        events = list(slot.events)
-        for stream in slot.streams:
-            try:
-                events.append(stream.record())
-            except ClosedError:
-                continue  # closing a stream finishes its work first
-        return events
-
-    def _set_free(self, slot: Slot) -> None:
-        slot.state = SlotState.FREE
-        slot.events.clear()
-        self._free.append(slot)
+                assert self.pool is not None
+                self.pool.collect()
+            elif arrival.slot.event_passed():
+                self._free.append(arrival.slot)

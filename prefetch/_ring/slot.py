@@ -1,132 +1,92 @@
 """One place of the ring: memory for one batch, filled again and again.
 
 On a device with memory of its own that is the device's; a block of host memory is lent to the slot
-while its batch is filled and copied.
-
-A slot goes FREE -> FILLING -> UPLOADING -> READY -> LEASED -> (DRAINING ->) FREE. A slot whose
-batch nobody wants any more (an abandoned epoch) skips LEASED: dropping its lease brings it back
-the same way. All fields are guarded by the prefetcher's lock, except where a method says otherwise.
+while its batch is filled and copied. What belongs to one batch is in a `Filling`; `slot_state` has
+the table of where a slot goes. The coordinator's lock guards all of it, except where a method says
+otherwise.
 """
 
 from __future__ import annotations
 
-import enum
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
-from prefetch._ring.lease import Lease, LeaseEnd, export_array
+from memory import ClosedError
+from prefetch._ring.lease import Lease, LeaseEnd
 from prefetch._ring.push_block import PushedMemory
+from prefetch._ring.slot_memory import HostMemory
+from prefetch._ring.slot_state import BEGIN, DRAIN, PUBLISH, SET_FREE, TAKE, UPLOAD, SlotState
 from prefetch._ring.staged_memory import StagedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from queue import SimpleQueue
 
+    import numpy as np
     import numpy.typing as npt
 
-    from memory import Blob, Device, Event, HostBuffer, Stream
-    from prefetch._bad_records.policy import BadRecord
-    from prefetch._plan.order import PlannedBatch
+    from memory import Blob, Device, Event, Stream
     from prefetch._ring.keep import Keeper
     from prefetch._ring.push_block import HostBlock
-    from prefetch._source.mapped_records import MappedRecords
-    from prefetch._source.packed_keys import PackedKeys
-    from prefetch._source.source import Records
+    from prefetch._ring.slot_memory import DeviceMemory, SlotMemory
     from prefetch._transform.device import DeviceTransform
     from prefetch._transform.staged_rows import StagedRows
 
 
-class SlotState(enum.Enum):
-    """Where a slot stands in its life."""
-
-    FREE = "free"
-    FILLING = "filling"
-    UPLOADING = "uploading"
-    READY = "ready"
-    LEASED = "leased"
-    DRAINING = "draining"
-
-
-class _HostMemory:
-    """Host memory for a batch's data or labels, where the host's is all there is; never shrinks."""
-
-    __slots__ = ("_address", "_buffer", "_device")
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._buffer: HostBuffer | None = None
-        self._address = 0
-
-    def drop(self) -> None:
-        """Let go of the memory; what was exported keeps it."""
-        self._buffer = None
+class SlotContent(Protocol):
+    """What a slot knows of its `Filling`."""
 
     @property
-    def blocks(self) -> tuple[object, ...]:
-        """What keeps the memory."""
-        return (self._buffer,)
+    def name(self) -> tuple[int, int]:
+        """Epoch and number of the batch; (-1, -1) before it is planned."""
+        ...
 
-    @property
-    def host_bytes(self) -> int:
-        return 0 if self._buffer is None else self._buffer.nbytes
+    def describe(self) -> str:
+        """Say which batch it is, and how far it has come, with a space before each."""
+        ...
 
-    def bind(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], lease: Lease, *, most_rows: int
-    ) -> npt.NDArray[Any]:
-        """Return a writable array over this memory that holds ``lease``.
+    def forget(self) -> None:
+        """Drop all that holds memory; idempotent."""
+        ...
 
-        Where memory must be allocated, there is room for ``most_rows`` rows at once: a slot whose
-        first batch is an epoch's short last one is not allocated twice.
-        """
-        nbytes = math.prod(shape) * dtype.itemsize
-        host = self._buffer
-        if host is None or host.nbytes < nbytes:
-            # The old block goes first, and with it whatever refers to it: never both at once.
-            host = self._buffer = None
-            room = nbytes // shape[0] * max(shape[0], most_rows)
-            host = self._buffer = self._device.alloc_host(room)
-            self._address = host.array.__array_interface__["data"][0]
-        return export_array(host, lease, address=self._address, shape=shape, dtype=dtype)
+
+class Occupancy:
+    """How many of a ring's slots have a batch; the slots count themselves.
+
+    Attributes:
+        num_ahead: Slots whose batch is ready or on its way.
+        num_leased: Slots whose batch the consumer has, or has dropped since they were collected.
+    """
+
+    __slots__ = ("num_ahead", "num_leased")
+
+    def __init__(self) -> None:
+        self.num_ahead = 0
+        self.num_leased = 0
 
 
 class Slot:
-    """Memory and bookkeeping of one batch on its way to the consumer.
+    """Memory of one batch on its way to the consumer, and where it stands.
 
-    Attributes:
+    Args:
         number: Place in the ring, counted from 0.
         device: Where its memory is.
+        returns: Where the slot's `LeaseEnd` arrives.
+        occupancy: Counts the ring's slots.
+        keeper: Waits for what batches are kept until.
+        transform: What the device does to each batch; None where the host does it.
+
+    Attributes:
+        number: As given.
+        device: As given.
+        memory: What the consumer is handed.
         state: Where the slot stands.
-        sequence: Serial number of its batch in the feed's life.
-        leased_as: (epoch, number) of the batch that the consumer holds, while it does.
-        planned: The batch that it holds or is being filled with.
-        size: N, the number of places in that batch.
-        words: (N, 3) uint32 raw random words of that batch.
-        records: The batch's values where they were walked in order, or its records where they have
-            been used already; None where readers fetch them.
-        indices: (N,) int64 record indices as delivered (substitutes named).
-        keys: The records' keys, packed, by part number.
-        bad: The bad records that others stand in for, in order, each by its number, by part number.
-        news: Those of its bad records that are to be logged.
-        is_raw: Whether its first record is raw, and found in a mapping of the file.
-        is_guessed: Whether its shape is yet to be confirmed by its first record.
-        is_small_raw: Whether it is raw and the batch is small, so that one reader fills several
-            of them in one native call.
-        num_parts: Parts of the batch; 0 until the first record has fixed the shape.
-        next_part: The next part to be handed to a reader.
-        parts_done: Parts that readers have finished.
-        failure: (position in the batch, exception) of the first thing that went wrong.
-        discarded: Whether the batch is no longer wanted.
+        filling: What it is filled with; None while it is free.
         block: Host memory that is lent to the slot; None where it has its own, or none is needed.
-        data: (N, ...) rows being filled: the batch's own, or in ``block``.
-        labels: (N,) host array being filled; None where there are no labels.
+        streams: Those that were handed some of the batch.
         events: Events of the work that fills the device's memory, and of what the consumer has it
             kept until; while it is draining, of what is waited for.
-        keeper: Waits for what it is kept until.
+        num_pending: Events that a draining slot still waits for.
     """
-
-    keeper: Keeper
 
     def __init__(
         self,
@@ -134,74 +94,64 @@ class Slot:
         device: Device,
         returns: SimpleQueue[Any],
         *,
+        occupancy: Occupancy,
+        keeper: Keeper,
         transform: DeviceTransform | None = None,
     ) -> None:
         self.number = number
         self.device = device
         self.state = SlotState.FREE
-        self.sequence = -1
-        self.leased_as = (-1, -1)
-        self._returns = returns
-        self._data_memory = _HostMemory(device)
-        self._label_memory = _HostMemory(device)
-        self._device_memory: PushedMemory | StagedMemory | None = None
-        if transform is not None:
-            self._device_memory = StagedMemory(device, transform)
-        elif device.has_device_memory:
-            self._device_memory = PushedMemory(device)
+        self.filling: SlotContent | None = None
         self.block: HostBlock | None = None
         self.streams: list[Stream] = []
         self.events: list[Event] = []
         self.num_pending = 0
+        self._returns = returns
+        self._occupancy = occupancy
+        self._keeper = keeper
         self._lease_end: LeaseEnd | None = None
-        self._reset()
-
-    def _reset(self) -> None:
-        self.planned: PlannedBatch | None = None
-        self.size = 0
-        self.words: npt.NDArray[np.uint32] | None = None
-        self.records: Records | MappedRecords | None = None
-        self.indices: npt.NDArray[np.int64] | None = None
-        self.is_raw = False
-        self.is_guessed = False
-        self.is_small_raw = False
-        self.keys: dict[int, PackedKeys] = {}
-        self.bad: dict[int, dict[int, BadRecord]] = {}
-        self.news: list[BadRecord] = []
-        self.num_parts = 0
-        self.next_part = 0
-        self.parts_done = 0
-        self.part_size = 0
-        self.failure: tuple[int, BaseException] | None = None
-        self.discarded = False
-        self.data: npt.NDArray[Any] | StagedRows | None = None
-        self.labels: npt.NDArray[Any] | None = None
-        self.data_blob: Blob | None = None
-        self.label_blob: Blob | None = None
-        self.lease: Lease | None = None
+        self._host_memory: HostMemory | None = None
+        self._device_memory: DeviceMemory | None = None
+        if transform is not None:
+            self._device_memory = StagedMemory(device, transform)
+        elif device.has_device_memory:
+            self._device_memory = PushedMemory(device)
+        else:
+            self._host_memory = HostMemory(device)
+        memory = self._device_memory or self._host_memory
+        assert memory is not None
+        self.memory: SlotMemory = memory
 
     def __repr__(self) -> str:
-        planned = self.planned
-        batch = "" if planned is None else f" epoch {planned.epoch} batch {planned.number}"
-        parts = f" {self.parts_done} of {self.num_parts} parts" if self.num_parts else ""
-        return f"<Slot {self.number} {self.reported_state.value}{batch}{parts}>"
+        filling = self.filling
+        batch = "" if filling is None else filling.describe()
+        return f"<Slot {self.number} {self.reported_state.name.lower()}{batch}>"
 
     @property
-    def host_bytes(self) -> int:
-        """Bytes of host memory that the slot owns; what is lent to it is the ring's."""
-        return self._data_memory.host_bytes + self._label_memory.host_bytes
+    def is_held(self) -> bool:
+        """Whether the consumer has anything of its batch; without the lock it may be no more.
+
+        Unlike `state` this is never late: the `LeaseEnd` may still be with a reader that has not
+        taken the lock.
+        """
+        end = self._lease_end
+        return self.state is SlotState.LEASED and end is not None and end() is not None
 
     @property
-    def device_bytes(self) -> int:
-        """Bytes of device memory that the slot owns."""
-        return 0 if self._device_memory is None else self._device_memory.device_bytes
+    def reported_state(self) -> SlotState:
+        """The state as `FeedStats` has it: a dropped batch has gone, collected or not."""
+        state = self.state
+        is_gone = state is SlotState.LEASED and not self.is_held
+        return SlotState.DRAINING if is_gone else state
+
+    # Used by whoever holds the batch, on any thread, without a lock ---------------------------
 
     def note_use(self, stream: Stream) -> None:
-        """Remember a stream that was handed some of the slot; any thread, without a lock.
+        """Remember a stream that was handed some of the slot.
 
-        The stream is kept alive until the slot is free again. list.append is atomic; a stream
-        noted twice costs one more event.
+        The stream is kept alive until the slot is free again.
         """
+        # list.append is atomic; a stream that two threads note at once costs one more event.
         if stream not in self.streams:
             self.streams.append(stream)
 
@@ -213,148 +163,147 @@ class Slot:
             name: Of the batch, for errors.
             batch: What keeps the batch's memory, and its lease.
         """
-        blocks = self._blocks
-        # Of a feed that is closed the slot's memory has gone, and what the lease keeps is nothing.
-        holds = batch if self.keeper.is_stopping else blocks
-        self.events.append(self.keeper.keep(waits, name=name, holds=holds))
+        # A closed feed's slot has no memory any more: only the batch keeps it.
+        holds = batch if self._keeper.is_stopping else self.memory.blocks
+        self.events.append(self._keeper.keep(waits, name=name, holds=holds))
 
-    @property
-    def _blocks(self) -> tuple[object, ...]:
-        """What keeps the memory that the consumer is handed."""
-        if self._device_memory is not None:
-            return self._device_memory.blocks
-        return (*self._data_memory.blocks, *self._label_memory.blocks)
+    # Transitions ------------------------------------------------------------------------------
 
-    @property
-    def is_held(self) -> bool:
-        """Whether the consumer has anything of its batch; without the lock it may be no more.
-
-        Other than by `state` this is told at once: what comes back when nothing is left may be in
-        the hands of a reader that has yet to take the lock.
-        """
-        end = self._lease_end
-        return self.state is SlotState.LEASED and end is not None and end() is not None
-
-    @property
-    def reported_state(self) -> SlotState:
-        """The state as `FeedStats` has it: a batch that was let go of has gone, taken in or not."""
-        state = self.state
-        is_gone = state is SlotState.LEASED and not self.is_held
-        return SlotState.DRAINING if is_gone else state
-
-    def begin(
-        self,
-        planned: PlannedBatch,
-        *,
-        words: npt.NDArray[np.uint32],
-        records: Records | None,
-    ) -> None:
-        """Take up a batch: FREE -> FILLING, with a lease of its own."""
-        self.planned = planned
-        self.size = len(planned.records)
-        self.words = words
-        self.records = records
-        self.indices = planned.records.copy()
-        self.lease = Lease(self)
-        self._lease_end = LeaseEnd(self.lease, self._returns, self)
-
-    def shape(
-        self,
-        sample_shape: tuple[int, ...],
-        *,
-        dtype: np.dtype[Any],
-        label_dtype: np.dtype[Any] | None,
-        most_rows: int,
-    ) -> None:
-        """Give the batch its memory; only the reader that opened the slot calls this.
+    def begin(self, filling: SlotContent, block: HostBlock | None = None) -> Lease:
+        """Begin to fill it with a batch: FREE -> FILLING; return the batch's lease.
 
         Args:
-            sample_shape: (C, H, W) or (H, W, C) of every sample; where the device transforms, (C,
-                H, W) of every record's place in the staging memory.
+            filling: The batch.
+            block: Host memory that is lent to the slot until `leave_block`.
+        """
+        lease = Lease(self)
+        self._lease_end = LeaseEnd(lease, self._returns, self)
+        self.state, self.filling, self.block = BEGIN[self.state], filling, block
+        self._occupancy.num_ahead += 1
+        return lease
+
+    def upload(self) -> None:
+        """Begin to queue its copies to the device: FILLING -> UPLOADING."""
+        self.state = UPLOAD[self.state]
+
+    def publish(self) -> None:
+        """Let its batch, or that one's failure, be taken: FILLING or UPLOADING -> READY."""
+        self.state = PUBLISH[self.state]
+
+    def take(self) -> None:
+        """Give its batch to the consumer, on whose thread this is: READY -> LEASED."""
+        occupancy = self._occupancy
+        # Counted in one assignment: a signal comes before all of it or behind all of it.
+        after = (TAKE[self.state], occupancy.num_ahead - 1, occupancy.num_leased + 1)
+        self.state, occupancy.num_ahead, occupancy.num_leased = after
+
+    def drain(self) -> Sequence[Event]:
+        """Take it back, the lease is gone: -> FREE, or DRAINING while the device is at work on it.
+
+        Returns:
+            The events to wait for; each is to be followed by `event_passed`.
+        """
+        if self.state is SlotState.LEASED:
+            self._occupancy.num_leased -= 1
+        else:
+            self._occupancy.num_ahead -= 1
+        if not self.events and not self.streams:
+            self._set_free()
+            return ()
+        self.state = DRAIN[self.state]
+        # Recorded now and not where the lease ended: that may be on any thread, whose current
+        # stream says nothing.
+        pending = [event for event in self._last_uses() if not event.done()]
+        self.streams.clear()
+        self.events[:] = pending
+        self.num_pending = len(pending)
+        if not pending:
+            self._set_free()
+        return pending
+
+    def event_passed(self) -> bool:
+        """Count an event of `drain` that has passed; return whether the slot is FREE now."""
+        self.num_pending -= 1
+        if self.num_pending == 0:
+            self._set_free()
+        return self.num_pending == 0
+
+    def _set_free(self) -> None:
+        self.state = SET_FREE[self.state]
+        self.filling = None
+        self.events.clear()
+
+    def _last_uses(self) -> list[Event]:
+        events = list(self.events)
+        for stream in self.streams:
+            try:
+                events.append(stream.record())
+            except ClosedError:
+                continue  # closing a stream finishes its work first
+        return events
+
+    # Memory -----------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        label_dtype: np.dtype[Any] | None,
+        lease: Lease,
+        *,
+        most_rows: int,
+    ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
+        """Return where the batch's data and labels are to be filled in.
+
+        Where memory must be allocated, there is room for ``most_rows`` rows at once: a slot whose
+        first batch is an epoch's short last one is not allocated twice.
+
+        Args:
+            shape: (N, C, H, W) or (N, H, W, C) of the data; where the device transforms, (N, C, H,
+                W) of the records' places in the staging memory.
             dtype: Element type of the data.
             label_dtype: Element type of the labels; None for no labels.
+            lease: The batch's.
             most_rows: Samples of the largest batch that the slot will ever hold.
         """
-        assert self.lease is not None
-        shape = (self.size, *sample_shape)
-        if self._device_memory is not None:
-            assert self.block is not None
-            self.data, self.labels = self._device_memory.bind(
-                shape, dtype, label_dtype, self.block, most_rows=most_rows
-            )
-            return
-        self.data = self._data_memory.bind(shape, dtype, self.lease, most_rows=most_rows)
-        if label_dtype is not None:
-            self.labels = self._label_memory.bind(
-                (self.size,), label_dtype, self.lease, most_rows=most_rows
-            )
-
-    def contents(self) -> tuple[Blob | npt.NDArray[Any], Blob | npt.NDArray[Any] | None]:
-        """Return the complete batch's data and labels: arrays where the host's is all there is."""
-        if self.data_blob is not None:
-            return self.data_blob, self.label_blob
-        assert isinstance(self.data, np.ndarray)
-        return self.data, self.labels
-
-    def fail(self, position: int, error: BaseException) -> None:
-        """Note what went wrong at a position; the first in the batch's order is kept."""
-        if self.failure is None or position < self.failure[0]:
-            self.failure = (position, error)
-
-    def release_records(self) -> None:
-        """Let go of the walked values; idempotent."""
-        records, self.records = self.records, None
-        if records is not None:
-            records.release()
-
-    def push(self, stream: Stream) -> None:
-        """Queue the device's work; without the lock, by the reader of the last part."""
-        assert self.lease is not None
+        if self._host_memory is not None:
+            return self._host_memory.bind(shape, dtype, label_dtype, lease, most_rows=most_rows)
+        assert self.block is not None
         assert self._device_memory is not None
-        self.data_blob, self.label_blob = self._device_memory.push(self.lease, stream, self.events)
+        return self._device_memory.bind(shape, dtype, label_dtype, self.block, most_rows=most_rows)
+
+    def push(self, lease: Lease, stream: Stream) -> tuple[Blob, Blob | None]:
+        """Queue the device's work; without the lock, by the reader of the last part.
+
+        Args:
+            lease: The batch's.
+            stream: Does the work.
+
+        Returns:
+            The batch's data and labels.
+        """
+        assert self._device_memory is not None
+        return self._device_memory.push(lease, stream, self.events)
 
     def leave_block(self) -> HostBlock | None:
-        """Let go of the host memory that was lent; return it.
-
-        It is free as soon as ``events`` have passed.
-        """
-        block, self.block = self.block, None
-        if self._device_memory is not None:
+        """Return the host memory that was lent; it is free as soon as ``events`` have passed."""
+        block = self.block
+        if block is not None:
+            self.block = None
+            assert self._device_memory is not None
             self._device_memory.leave()
-            self.data = self.labels = None
         return block
-
-    def forget(self) -> None:
-        """Drop everything of the batch but the memory, the events and the noted streams.
-
-        Dropping the lease puts the slot on the queue of returns, unless the consumer has it.
-        """
-        self.release_records()
-        self._reset()
 
     def keep_memory_until(self, events: Sequence[Event]) -> None:
         """Keep the device's memory, beyond `close`, until every one of ``events`` has passed."""
-        blocks = list(self._blocks)
+        blocks = list(self.memory.blocks)
         for event in events:
             event.notify(blocks.copy().clear)
 
     def close(self) -> None:
-        """Let go of the memory for good; what the consumer still holds of it stays valid."""
-        self.forget()
+        """Free the memory for good; what the consumer still holds of it stays valid."""
+        if self.filling is not None:
+            self.filling.forget()
         self.streams.clear()
         self.events.clear()
-        self.drop_memory()
-
-    def drop_memory(self) -> None:
-        """Let go of the memory, but not of the batch that is being handed over."""
-        self._data_memory.drop()
-        self._label_memory.drop()
-        if self._device_memory is not None:
-            self._device_memory.drop()
-
-    def give_back(self) -> None:
-        """Forget a batch that the consumer never got, and put the slot on the queue of returns."""
-        leased = self.lease is not None
-        self.forget()
-        if not leased:  # planning failed, there was no lease yet
-            self._returns.put(self)
+        self.memory.drop()

@@ -84,6 +84,11 @@ class StagedMemory:
         return self._block.buffer, self._out
 
     @property
+    def host_bytes(self) -> int:
+        """None: what is lent is the ring's."""
+        return 0
+
+    @property
     def device_bytes(self) -> int:
         """Bytes of device memory."""
         buffers = self._block.buffer, self._out

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prefetch._kernels.contract import IndexedPart, Outcome, Recipe
     from prefetch._source.backend import Database, Found, Mapping
 
+    FillResult: TypeAlias = list[Outcome] | IndexError | SourceError
     Request: TypeAlias = """tuple[
         MappedRecords, npt.NDArray[np.uint32], npt.NDArray[Any], npt.NDArray[Any] | None
     ]"""
@@ -43,7 +44,7 @@ class MappedRecords:
         is_raw: Whether the first is known to be raw and sound.
     """
 
-    __slots__ = ("_found", "_keys", "_places", "_result", "_spans", "database", "is_raw", "mapping")
+    __slots__ = ("_found", "_keys", "_places", "_spans", "database", "is_raw", "mapping")
 
     def __init__(self, database: Database, mapping: Mapping, places: npt.NDArray[np.int64]) -> None:
         self.database = database
@@ -53,7 +54,6 @@ class MappedRecords:
         self._found: Found | None = None
         self._spans: npt.NDArray[np.int64] | None = None
         self._keys: PackedKeys | None = None
-        self._result: list[Outcome] | IndexError | SourceError | None = None
 
     def __len__(self) -> int:
         return len(self._places)
@@ -93,20 +93,14 @@ class MappedRecords:
     ) -> list[Outcome]:
         """Fill rows from the records, as `prefetch._kernels.reference.fill` does from their values.
 
-        Blocks while pages are read, without the GIL, unless `fill_together` was here before.
+        Blocks while pages are read, without the GIL.
 
         Raises:
             SourceError: The database is damaged, or was changed or truncated.
             FeedClosedError: The source is closed.
         """
-        if self._result is None:
-            fill_together([(self, words, data, labels)], recipe)
-        result, self._result = self._result, None
-        assert result is not None
-        if isinstance(result, Exception):
-            self.database.check()  # pages that were written over look like damage
-            raise result
-        return result
+        (result,) = fill_together([(self, words, data, labels)], recipe)
+        return self.outcomes_of(result)
 
     def part(
         self,
@@ -115,20 +109,23 @@ class MappedRecords:
         labels: npt.NDArray[Any] | None,
     ) -> IndexedPart:
         """Return what the kernel is asked for."""
-        return self._places, np.empty((4, len(self)), np.int64), words, data, labels
+        return self._places, np.empty((4, len(self._places)), np.int64), words, data, labels
 
-    def take_result(
-        self,
-        result: tuple[list[Outcome], bytes] | IndexError | SourceError,
-        spans: npt.NDArray[np.int64],
-    ) -> None:
-        """Take what became of the `part`, for `fill`."""
+    def note_found(self, spans: npt.NDArray[np.int64], keys: bytes) -> None:
+        """Note where the kernel has found the records of a `part`, and their keys."""
+        self._spans = spans
+        self._keys = PackedKeys(keys, spans[1])
+
+    def outcomes_of(self, result: FillResult) -> list[Outcome]:
+        """Return what became of the records, by what `fill_together` has returned for them.
+
+        Raises:
+            SourceError: The database is damaged, or was changed or truncated.
+        """
         if isinstance(result, Exception):
-            self._result = result
-        else:
-            self._result, keys = result
-            self._keys = PackedKeys(keys, spans[1])
-            self._spans = spans
+            self.database.check()  # pages that were written over look like damage
+            raise result
+        return result
 
     def pack_keys(self) -> PackedKeys:
         """Return the keys, packed."""
@@ -147,22 +144,32 @@ class MappedRecords:
         return self._found
 
 
-def fill_together(requests: Sequence[Request], recipe: Recipe) -> None:
-    """Fill several parts in one native call; `MappedRecords.fill` of each then says how it went.
+def fill_together(requests: Sequence[Request], recipe: Recipe) -> list[FillResult]:
+    """Fill several parts in one native call.
 
     Args:
         requests: Records, all of one database, and the words, data and labels for each.
         recipe: What to do.
 
+    Returns:
+        For each what `MappedRecords.outcomes_of` takes.
+
     Raises:
-        SourceError: The database is damaged, or was changed or truncated.
+        SourceError: The database was changed or truncated.
         FeedClosedError: The source is closed.
     """
     first = requests[0][0]
     parts = [records.part(words, data, labels) for records, words, data, labels in requests]
+    found: list[FillResult] = []
     results = first.mapping.fill(parts, recipe)
-    for (records, *_), (_, spans, *_), result in zip(requests, parts, results, strict=True):
-        records.take_result(result, spans)
+    for request, part, result in zip(requests, parts, results, strict=True):
+        if isinstance(result, Exception):
+            found.append(result)
+        else:
+            outcomes, keys = result
+            request[0].note_found(part[1], keys)
+            found.append(outcomes)
+    return found
 
 
 def views(records: Sequence[memoryview] | MappedRecords) -> Sequence[memoryview]:

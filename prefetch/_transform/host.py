@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefetch._source.mapped_records import Request
+    from prefetch._source.mapped_records import FillResult, Request
     from prefetch._transform.options import Transform
 
 logger = logging.getLogger("prefetch")
@@ -142,6 +142,7 @@ class RecordTransformer:
         words: NDArray[np.uint32],
         data: NDArray[Any],
         labels: NDArray[Any] | None,
+        result: FillResult | None = None,
     ) -> list[Fault]:
         """Fill part of a batch from its records; bad bytes never raise.
 
@@ -155,6 +156,8 @@ class RecordTransformer:
             data: (n, *sample_shape) of the transform's dtype, C-contiguous; the rows to fill.
             labels: (n,) of any integer or float type, or None for no labels. Labels are int32
                 numbers, converted: 16777217 becomes 16777216 in float32, as in Caffe.
+            result: What `fill_together` has returned for these records, if it has filled raw rows
+                and labels: what is left is to find the faults, and to decode.
 
         Returns:
             The bad records, by position. Their rows and labels are unspecified; all others are
@@ -163,15 +166,18 @@ class RecordTransformer:
         Raises:
             SourceError: A mapped database is damaged, or was changed or truncated.
         """
-        faults: list[Fault] = []
         if self._row_dtype is not self._dtype:
             data = data.view(self._row_dtype)  # buffers have no name for bfloat16
         if isinstance(records, MappedRecords):
-            outcomes = records.fill(words, data, labels, self._recipe)
+            if result is None:
+                outcomes = records.fill(words, data, labels, self._recipe)
+            else:
+                outcomes = records.outcomes_of(result)
         else:
             # Those of a file that is not mapped are read at each access.
             records = list(records)
             outcomes = self._fill_values(records, words, data, labels, self._recipe)
+        faults: list[Fault] = []
         values = views(records) if outcomes else ()
         for position, code, numbers in outcomes:
             fault: Fault | None
@@ -197,21 +203,21 @@ class RecordTransformer:
                 )
         return faults
 
-    def fill_ahead(self, requests: Sequence[Request]) -> None:
-        """Fill the rows of several batches in one native call, before `fill` is asked for each.
+    def fill_together(self, requests: Sequence[Request]) -> list[FillResult]:
+        """Fill the rows of several batches in one native call; `fill` has to follow for each.
 
         Args:
             requests: Records, all of one database, and the words, data and labels for each batch.
 
         Raises:
-            SourceError: The database is damaged, or was changed or truncated.
+            SourceError: The database was changed or truncated.
         """
         if self._row_dtype is not self._dtype:
             requests = [
                 (records, words, data.view(self._row_dtype), labels)
                 for records, words, data, labels in requests
             ]
-        fill_together(requests, self._recipe)
+        return fill_together(requests, self._recipe)
 
     def _fill_encoded(
         self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int

@@ -21,8 +21,9 @@ from databases import images_fixture
 import prefetch
 from memory import DeviceError, DeviceMemoryError, HostMemoryError, open_device
 from memory.testing import FailingDevice, hold, live_buffers, peek
+from prefetch._pipeline.coordinator import Coordinator
+from prefetch._pipeline.light_batches import LightBatches
 from prefetch._pipeline.part_filler import Filler
-from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._record.decode import ImageDecoder
 from prefetch._ring.slot import Slot
 from prefetch._source.lmdb.mapped import MappedPages
@@ -230,7 +231,7 @@ EFFECTS: dict[str, tuple[type, str, str, dict[str, Any]]] = {
     "parse or decode": (RecordTransformer, "fill", "fill", {}),
     "shape": (RecordTransformer, "sample_shape", "read", {}),
     "walk of a second database": (Walker, "_take", "plan", {}),
-    "memory": (Slot, "shape", "allocate", {}),
+    "memory": (Slot, "bind", "allocate", {}),
 }
 
 
@@ -310,11 +311,11 @@ def test_an_error_of_the_device_has_a_note_of_database_batch_and_stage(
 
 
 BETWEEN_STEPS: dict[str, tuple[type, str]] = {
-    "next job": (Prefetcher, "next_job"),
-    "another opening": (Prefetcher, "next_opening"),
-    "shaped": (Prefetcher, "shaped"),
-    "filling ahead": (Filler, "fill_ahead"),
-    "counting": (Prefetcher, "parts_done"),
+    "next job": (Coordinator, "next_job"),
+    "another opening": (Coordinator, "next_opening"),
+    "shaped": (Coordinator, "split_into_parts"),
+    "filling ahead": (LightBatches, "fill_together"),
+    "counting": (Coordinator, "parts_done"),
     "a reader's beginning": (Filler, "__init__"),
 }
 
@@ -333,7 +334,7 @@ def test_a_reader_that_dies_with_a_batch_in_its_hands_is_the_consumers_error_and
     with pytest.MonkeyPatch.context() as patch:
         if split:  # batches are filled in parts, by several readers
             patch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
-            patch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
@@ -360,7 +361,7 @@ def test_readers_that_all_die_with_parts_of_a_batch_left_are_an_error_and_no_han
 ) -> None:
     owner, name = BETWEEN_STEPS[between]
     monkeypatch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
-    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
     feed = prefetch.open(_options(source, threads))
     _Nth(monkeypatch, owner, name, number=3, error=MemoryError("on command"), and_later=True)
     taken, told = _take_all(feed)

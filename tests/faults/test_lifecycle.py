@@ -31,7 +31,7 @@ from memory.threads import ThreadStart
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.schedule import Schedule
 from prefetch._record.decode import ImageDecoder
-from prefetch._ring.slot import Slot
+from prefetch._ring.filling import Filling
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -149,7 +149,7 @@ def test_wake_ups_to_stop_that_somebody_else_takes_in_reach_every_reader(
     feed = prefetch.open({"source": source, "threads": 4})
     next(iter(feed)).release()
     prefetcher = feed._prefetcher
-    while prefetcher._schedule.num_idle < 4:
+    while prefetcher.coordinator.schedule.num_idle < 4:
         threading.Event().wait(0.001)
     real = prefetcher.request_stop
 
@@ -428,13 +428,14 @@ def test_an_epoch_left_early_is_not_decoded_any_further(
             target=lambda: labels.append(next(first_of_next).label.numpy().tolist())
         )
         labels.append(labels[0])
-        slot = None
-        while slot is None:  # the batch that is being read ahead of the loop
+        filling = None
+        while filling is None:  # the batch that is being read ahead of the loop
             assert held.begun.wait(DEADLINE_S)
-            slot = next((s for s in feed._prefetcher._schedule._filling if s.num_parts), None)
+            fillings = feed._prefetcher.coordinator.schedule._filling
+            filling = next((one for one in fillings if one.parts), None)
         waiter.start()
         deadline = time.monotonic() + DEADLINE_S
-        while not slot.discarded:
+        while not filling.is_discarded:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         held.let_go.set()
@@ -468,7 +469,7 @@ def test_closing_does_not_wait_for_the_search_for_a_substitute(
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 @pytest.mark.parametrize(
-    ("owner", "name"), [(Schedule, "wake_idle"), (Slot, "forget")], ids=["taken", "made"]
+    ("owner", "name"), [(Schedule, "wake_idle"), (Filling, "forget")], ids=["taken", "made"]
 )
 def test_ctrl_c_in_next_behind_the_taking_of_a_batch_does_not_lose_it(
     source: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, device: str
@@ -483,7 +484,11 @@ def test_ctrl_c_in_next_behind_the_taking_of_a_batch_does_not_lose_it(
         def interrupt(self: object) -> object:
             nonlocal interrupted
             is_mine = threading.get_ident() == threading.main_thread().ident
-            if is_mine and not interrupted and feed._prefetcher._delivery.serving == 2:
+            if (
+                is_mine
+                and not interrupted
+                and feed._prefetcher.coordinator.delivery.served.next == 2
+            ):
                 interrupted = True
                 raise KeyboardInterrupt
             return real(self)
@@ -588,7 +593,7 @@ def test_a_fork_while_a_reader_is_at_the_lock_lets_the_child_close(source: Path)
         warnings.simplefilter("ignore", DeprecationWarning)
         feed = prefetch.open({"source": SOURCE, "batch_size": 8})
         next(iter(feed))
-        with feed._prefetcher._lock:
+        with feed._prefetcher.coordinator.lock:
             child = os.fork()
             if child == 0:
                 feed.close()
@@ -603,9 +608,9 @@ def test_a_fork_while_a_reader_is_at_the_lock_lets_the_child_close(source: Path)
 async def test_closing_a_loop_with_waiting_tasks_leaves_the_feed_as_it_was(source: Path) -> None:
     with prefetch.open({"source": source, "batch_size": 8}) as feed:
         loop = asyncio.new_event_loop()
-        future = feed._prefetcher._gates.future(loop)
+        future = feed._prefetcher.coordinator.gates.future(loop)
         loop.close()
-        feed._prefetcher._gates.notify_all()
+        feed._prefetcher.coordinator.gates.notify_all()
         assert not future.done()
         assert (await _anext(feed)).number == 0  # type: ignore[attr-defined]
 
@@ -747,7 +752,7 @@ def test_ctrl_c_while_the_readers_start_leaves_the_feed_open(
             return
         if starts_before:
             settle(start)
-            while feed._prefetcher._schedule.num_idle < 3:
+            while feed._prefetcher.coordinator.schedule.num_idle < 3:
                 time.sleep(0.001)  # until the ring is full
         raise KeyboardInterrupt
 

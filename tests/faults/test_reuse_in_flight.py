@@ -21,7 +21,7 @@ from databases import images_fixture
 import prefetch
 from memory import DeviceBuffer, SimulatedDevice, open_device
 from memory.testing import hold, peek
-from prefetch._ring.ring import Ring
+from prefetch._ring.block_pool import BlockPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,16 +46,16 @@ def device() -> Iterator[Device]:
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Host memory is overwritten as soon as it counts as free."""
-    free_copied = Ring._free_copied
+    collect = BlockPool.collect
 
-    def poisoning(ring: Ring) -> None:
-        before = {*ring._free_blocks}
-        free_copied(ring)
-        for block in {*ring._free_blocks} - before:
+    def poisoning(pool: BlockPool) -> None:
+        before = {*pool.free}
+        collect(pool)
+        for block in {*pool.free} - before:
             if block._staged is not None:
                 block._staged.array.fill(0xCB)
 
-    monkeypatch.setattr(Ring, "_free_copied", poisoning)
+    monkeypatch.setattr(BlockPool, "collect", poisoning)
 
 
 @pytest.mark.usefixtures("poisoned")

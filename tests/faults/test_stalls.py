@@ -50,17 +50,17 @@ def test_a_stall_is_reported_once_with_readers_and_slots(
             on_report.emit = lambda _: held.release()  # type: ignore[assignment,method-assign]
             logging.getLogger("prefetch").addHandler(on_report)
             prefetcher, limits = feed._prefetcher, []
-            wait = prefetcher._gates.wait
+            wait = prefetcher.coordinator.gates.wait
 
             def wait_in_vain(gate: threading.Lock, limit_s: float | None) -> bool:
                 """Let the time be up, at first: when nobody can do anything any more."""
                 limits.append(limit_s)
                 if limit_s is None:
                     return wait(gate, limit_s)
-                until(lambda: prefetcher._schedule.num_idle == 2)
+                until(lambda: prefetcher.coordinator.schedule.num_idle == 2)
                 return False
 
-            monkeypatch.setattr(prefetcher._gates, "wait", wait_in_vain)
+            monkeypatch.setattr(prefetcher.coordinator.gates, "wait", wait_in_vain)
             assert next(iterator).number == 2
             logging.getLogger("prefetch").removeHandler(on_report)
         for batch in iterator:

@@ -213,7 +213,7 @@ def test_one_wrong_byte_is_found(bench: Bench, tmp_path: Path, check: str) -> No
 def test_a_torn_batch_is_found(bench: Bench, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Slots that are filled again at once, as if nobody were at work on them. The ring's memory is
     # never freed, so nothing but the bytes can tell.
-    monkeypatch.setattr("prefetch._ring.ring.Ring._last_uses", lambda *_: [])
+    monkeypatch.setattr("prefetch._ring.slot.Slot._last_uses", lambda *_: [])
     fake.configure(race=0, latency_us=3000)
     try:
         outcome = batch_bytes.check_torn(dataclasses.replace(bench, batches=100))

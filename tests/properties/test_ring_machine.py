@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from contextlib import ExitStack
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
@@ -37,17 +37,19 @@ from memory._device.event import HostEvent
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.reader import Reader
 from prefetch._pipeline.schedule import Opening
-from prefetch._ring.slot import SlotState
+from prefetch._ring.slot_state import SlotState
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from prefetch._pipeline.prefetcher import Prefetcher
+    from prefetch._pipeline.coordinator import Coordinator
+    from prefetch._pipeline.light_batches import FilledRows
     from prefetch._pipeline.schedule import Part
+    from prefetch._ring.filling import Filling
 
 NUM_RECORDS = 7
 SHAPE = (1, 2, 3)
@@ -195,8 +197,8 @@ class SteppedReader(Reader):
         over: Whether it has ended.
     """
 
-    def __init__(self, machine: RingMachine, prefetcher: Prefetcher, number: int) -> None:
-        super().__init__(prefetcher, number, clock=lambda: 0.0)
+    def __init__(self, machine: RingMachine, board: Coordinator, number: int) -> None:
+        super().__init__(board, number, clock=lambda: 0.0)
         self._machine = machine
         self._life = self._live()
         self.idle = False
@@ -208,9 +210,7 @@ class SteppedReader(Reader):
         return 1
 
     def can_step(self) -> bool:
-        return not self.over and not (
-            self.idle and cast("Any", self._prefetcher)._ring.inbox.empty()
-        )
+        return not self.over and not (self.idle and self._board.ring.inbox.empty())
 
     def step(self) -> None:
         next(self._life, None)
@@ -221,105 +221,114 @@ class SteppedReader(Reader):
             self.step()
 
     def _live(self) -> Iterator[None]:
-        prefetcher: Any = self._prefetcher
+        board = self._board
         device = self._components.device
         stream: Any = device.make_stream(self.name) if device.has_device_memory else None
         filler = Filler(self._components)
         while True:
             planned, self._planned = self._planned, None
             try:
-                job = prefetcher.next_job(0.0, planned)
+                job = board.next_job(0.0, planned)
             except Parked:
                 self.idle = True
                 yield
                 self.idle = False
-                arrival = prefetcher._ring.inbox.get()
-                with prefetcher._lock:
-                    prefetcher._schedule.num_idle -= 1
-                    prefetcher._ring.accept(arrival)
+                arrival = board.ring.inbox.get()
+                with board.lock:
+                    board.schedule.num_idle -= 1
+                    board.ring.accept(arrival)
                 continue
             if job is None:
                 break
             yield
-            parts = (
-                (yield from self._open_some_slowly(job, filler))
-                if isinstance(job, Opening)
-                else [job]
-            )
-            yield
-            together = filler.fill_ahead(parts)
-            done: list[tuple[Part, BaseException | None]] = []
-            while parts:
-                part = parts.pop(0)
-                failure = yield from self._failure_of_slow_filling(part, filler)
-                done.append((part, failure))
-                del failure
-                yield
-                if together and parts:
-                    continue
-                for slot in prefetcher.parts_done(done):
-                    yield
-                    self._upload(slot, stream)
-                done.clear()
+            yield from self._work_slowly(job, filler, stream)
             del job
         if stream is not None:
             stream.close()
         self.over = True
-        prefetcher.reader_ended()
+        board.reader_ended()
 
-    def _failure_of_slow_filling(self, part: Part, filler: Filler) -> Any:
-        """Do as `Reader._fill` does, with others in between."""
-        try:
-            self._machine.meet_fault(part.slot.sequence, "filling", part.start)
-            filler.fill(part)
-        except BaseException as error:  # noqa: BLE001 - as Reader
-            return error
-        if self._planned is None and not part.slot.is_small_raw:
+    def _work_slowly(self, job: Opening | Part, filler: Filler, stream: Any) -> Iterator[None]:
+        """Do as `Reader._work` does, with others in between."""
+        if isinstance(job, Opening):
+            parts = yield from self._plan_and_shape_slowly(job, filler)
+        else:
+            parts = [job]
+        yield
+        together = filler.light.fill_together([part.filling for part in parts])
+        done: list[Part] = []
+        for number, part in enumerate(parts):
+            filled = None if together is None else together[number]
+            yield from self._fill_slowly(part, filler, filled)
+            done.append(part)
             yield
-            opening = self._prefetcher.early_opening()
+            if together is not None and len(done) < len(parts):
+                continue
+            for filling in self._board.parts_done(done):
+                yield
+                self._try(filling, 0, self._push, filling, stream)
+                self._board.publish(filling)
+            done = []
+
+    def _fill_slowly(self, part: Part, filler: Filler, filled: FilledRows | None) -> Iterator[None]:
+        """Do as `Reader._fill_part` does, with others in between."""
+
+        def fill() -> None:
+            self._machine.meet_fault(part.filling.sequence, "filling", part.start)
+            filler.fill(part, filled)
+
+        is_filled = self._try(part.filling, part.start, fill)
+        if is_filled and self._planned is None and not part.filling.is_small_raw:
+            yield
+            opening = self._board.early_opening()
             if opening is not None:
                 yield
-                if self._plan(opening.slot):
-                    self._planned = Opening(opening.slot, is_planned=True)
-        return None
+                if self._try(opening.filling, 0, self._plan, opening.filling):
+                    self._planned = Opening(opening.filling, is_planned=True)
+                else:
+                    self._board.publish(opening.filling)
 
-    def _open_some_slowly(self, job: Opening, filler: Filler) -> Any:
-        """Do as `Reader._open_some` does, with others in between."""
+    def _plan_and_shape_slowly(
+        self, job: Opening, filler: Filler
+    ) -> Generator[None, None, list[Part]]:
+        """Do as `Reader._plan_and_shape` does, with others in between."""
+        board = self._board
         parts: list[Part] = []
         opening: Opening | None = job
         while opening is not None:
-            part = yield from self._open_slowly(opening, filler)
+            filling = opening.filling
+
+            def shape(filling: Filling = filling) -> None:
+                self._machine.meet_fault(filling.sequence, "opening")
+                filler.give_memory(filling, filler.find_shape(filling))
+
+            if not opening.is_planned:
+                is_planned = self._try(filling, 0, self._plan, filling)
+                if not is_planned:
+                    board.publish(filling)
+                    break
+            yield
+            if not self._try(filling, 0, shape):
+                board.publish(filling)
+                break
+            yield
+            part = board.split_into_parts(filling)
+            if part is None:
+                break
+            parts.append(part)
             opening = None
-            if part is not None:
-                parts.append(part)
-                if part.slot.is_small_raw and len(parts) < self._prefetcher.max_batches_per_call:
-                    yield
-                    opening = self._prefetcher.next_opening()
+            if filling.is_small_raw and len(parts) < self._max_batches_per_call:
+                yield
+                opening = board.next_opening()
         return parts
 
-    def _open_slowly(self, job: Opening, filler: Filler) -> Any:
-        """Do as `Reader._open` does, with others in between."""
-        prefetcher, slot = self._prefetcher, job.slot
-        if not job.is_planned and not self._plan(slot):
-            return None
-        try:
-            yield
-            self._machine.meet_fault(slot.sequence, "opening")
-            filler.give_memory(slot, filler.first_shape(slot))
-        except BaseException as error:  # noqa: BLE001 - as Reader
-            prefetcher.publish(slot, error)
-            return None
-        yield
-        part: Part | None = prefetcher.shaped(slot)
-        return part
 
-
-class SteppedNews:
+class SteppedGates:
     """What the consumer waits for: while it waits, the others move."""
 
-    def __init__(self, machine: RingMachine, prefetcher: Prefetcher) -> None:
+    def __init__(self, machine: RingMachine, board: Coordinator) -> None:
         self._machine = machine
-        self._lock = prefetcher._lock
+        self._lock = board.lock
         self._told = False
 
     def notify_all(self) -> None:
@@ -389,7 +398,9 @@ class RingMachine(RuleBasedStateMachine):
         self.drawn = drawn
         # Batches are filled several in one go, or in parts by several readers.
         least_bytes = 2**20 if drawn["light"] else 0
-        self.weight = mock.patch("prefetch._pipeline.schedule._MIN_RAW_BYTES_TO_SPLIT", least_bytes)
+        self.weight = mock.patch(
+            "prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", least_bytes
+        )
         self.weight.start()
         self.rng = random.Random(0)
         self.stamps = itertools.count(1)
@@ -424,13 +435,16 @@ class RingMachine(RuleBasedStateMachine):
             )
         prefetcher = self.prefetcher = self.feed._prefetcher
         if not self.drawn["walks"]:
-            prefetcher._walker = None  # every part is fetched by whoever fills it
+            prefetcher.coordinator.planner.walker = (
+                None  # every part is fetched by whoever fills it
+            )
         self.readers = [
-            SteppedReader(self, prefetcher, number) for number in range(self.num_readers)
+            SteppedReader(self, prefetcher.coordinator, number)
+            for number in range(self.num_readers)
         ]
         prefetcher._readers = list(self.readers)
-        prefetcher._num_running = len(self.readers)
-        prefetcher._gates = SteppedNews(self, prefetcher)  # type: ignore[assignment]
+        prefetcher.coordinator.num_running = len(self.readers)
+        prefetcher.coordinator.gates = SteppedGates(self, prefetcher.coordinator)  # type: ignore[assignment]
 
     def let_device_work_pass(self) -> None:
         """Run all that is queued."""
@@ -447,7 +461,7 @@ class RingMachine(RuleBasedStateMachine):
             error.__traceback__ = None  # its frames hold what the reader was at
         self.errors.clear()
         self.failed.clear()
-        ring = self.prefetcher._ring
+        ring = self.prefetcher.coordinator.ring
         self.let_device_work_pass()
         ring.collect()  # what has come back drains until the streams have passed once more
         self.let_device_work_pass()
@@ -455,8 +469,8 @@ class RingMachine(RuleBasedStateMachine):
         self.check_reads()
         assert {SlotState.FREE} == {slot.state for slot in ring.slots}
         assert len(ring.slots) == ring.num_free
-        assert [] == self.prefetcher._schedule._filling
-        assert 0 == len(self.prefetcher._delivery._ready)
+        assert [] == self.prefetcher.coordinator.schedule._filling
+        assert 0 == len(self.prefetcher.coordinator.delivery._ready)
 
     def teardown(self) -> None:
         if hasattr(self, "weight"):
@@ -647,7 +661,7 @@ class RingMachine(RuleBasedStateMachine):
 
     def describe(self) -> str:
         idle = [reader.idle for reader in self.readers]
-        return f"nobody can move: readers idle {idle}, {self.prefetcher._ring.slots}"
+        return f"nobody can move: readers idle {idle}, {self.prefetcher.coordinator.ring.slots}"
 
     @invariant()
     def nothing_that_is_held_has_changed(self) -> None:
@@ -668,40 +682,50 @@ class RingMachine(RuleBasedStateMachine):
     def what_is_lent_to_no_slot_is_copied_or_free_and_nobody_reads_what_is_free(self) -> None:
         if not hasattr(self, "prefetcher"):
             return
-        ring = self.prefetcher._ring
-        lent = [slot.block for slot in self.prefetcher._schedule._filling]
-        copied = [copied.block for copied in ring._copied]
-        assert len(ring.blocks) == (0 if self.device is None else min(self.drawn["ahead"] + 1, 3))
-        if self.device is not None:
-            assert {*ring.blocks} == {*lent, *copied, *ring._free_blocks}
-            assert len(ring.blocks) == len(lent) + len(copied) + len(ring._free_blocks)
-        for block in ring._free_blocks:
+        ring = self.prefetcher.coordinator.ring
+        fillings = self.prefetcher.coordinator.schedule._filling
+        lent = [filling.slot.block for filling in fillings]
+        assert (ring.pool is None) == (self.device is None)
+        if ring.pool is None:
+            return
+        blocks, free = ring.pool.blocks, ring.pool.free
+        copied = [copied.block for copied in ring.pool._copied]
+        assert len(blocks) == min(self.drawn["ahead"] + 1, 3)
+        assert {*blocks} == {*lent, *copied, *free}
+        assert len(blocks) == len(lent) + len(copied) + len(free)
+        for block in free:
             block.staged(block.nbytes, room=0)[:] = 0xCB
 
     @invariant()
     def the_ring_is_no_larger_than_allowed(self) -> None:
         if hasattr(self, "prefetcher"):
             ahead, most = self.drawn["ahead"], self.drawn["most_held"]
-            assert len(self.prefetcher._ring.slots) <= max(ahead + 1, most - 1 + ahead)
+            assert len(self.prefetcher.coordinator.ring.slots) <= max(ahead + 1, most - 1 + ahead)
 
     @invariant()
     def nothing_is_kept_that_nobody_wants(self) -> None:
         if hasattr(self, "prefetcher"):
-            delivery, schedule = self.prefetcher._delivery, self.prefetcher._schedule
+            delivery, schedule = (
+                self.prefetcher.coordinator.delivery,
+                self.prefetcher.coordinator.schedule,
+            )
             if not schedule.is_behind:
                 assert all(sequence >= delivery.serving for sequence in delivery._ready)
-            wanted = [slot.sequence for slot in schedule._filling if not slot.discarded]
+            wanted = [one.sequence for one in schedule._filling if not one.is_discarded]
             assert all(sequence >= delivery.serving for sequence in wanted)
 
     @invariant()
     def nobody_sleeps_while_there_is_work(self) -> None:
         if not hasattr(self, "prefetcher"):
             return
-        if all(reader.idle for reader in self.readers) and self.prefetcher._ring.inbox.empty():
-            schedule = self.prefetcher._schedule
+        if (
+            all(reader.idle for reader in self.readers)
+            and self.prefetcher.coordinator.ring.inbox.empty()
+        ):
+            schedule = self.prefetcher.coordinator.schedule
             assert not schedule._can_open(), self.describe()
             assert not schedule.is_behind, self.describe()
-            assert not [slot for slot in schedule._filling if slot.next_part < slot.num_parts]
+            assert not [one for one in schedule._filling if one.parts and one.parts.num_left]
 
     def check_reads(self) -> None:
         """Compare what the consumer's stream has read with what was handed to it."""
@@ -721,7 +745,7 @@ def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
         "prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0
     )  # small batches in parts too
     monkeypatch.setattr(
-        "prefetch._pipeline.prefetcher.gc", mock.Mock()
+        "prefetch._pipeline.consumer.gc", mock.Mock()
     )  # slow, and nothing is left to it
 
     class Machine(RingMachine):

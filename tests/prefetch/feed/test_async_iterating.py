@@ -55,7 +55,7 @@ async def test_a_cancelled_wait_takes_no_batch(source: Path) -> None:
             seen += batch.label.numpy().tolist()
             del batch, wait
         assert seen == list(range(10))
-        assert feed._prefetcher._gates._waiting == {}
+        assert feed._prefetcher.coordinator.gates._waiting == {}
 
 
 async def test_the_end_and_errors_reach_an_async_consumer(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_after_an_error_the_loop_goes_on_while_the_readers_end(
         return []
 
     monkeypatch.setattr(RecordTransformer, "fill", fill)
-    monkeypatch.setattr(RecordTransformer, "fill_ahead", None)  # each batch by itself
+    monkeypatch.setattr(RecordTransformer, "fill_together", None)  # each batch by itself
     feed = prefetch.open({"source": source, "batch_size": 5, "prefetch": 2, "threads": 2})
     wait = asyncio.ensure_future(anext(aiter(feed)))
     while not feed.closed:  # noqa: ASYNC110 - it is no part of the loop
@@ -222,7 +222,9 @@ async def test_a_wait_that_is_cancelled_counts_as_one(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with prefetch.open({"source": source, "batch_size": 2, "threads": 1}) as feed:
-        monkeypatch.setattr(feed._prefetcher._delivery, "take", lambda _: False)  # none is ready
+        monkeypatch.setattr(
+            feed._prefetcher.coordinator.delivery, "take", lambda _: False
+        )  # none is ready
         wait = asyncio.ensure_future(anext(aiter(feed)))
         await asyncio.sleep(0.01)
         wait.cancel()

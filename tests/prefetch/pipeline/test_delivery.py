@@ -9,8 +9,9 @@ import pytest
 from memory import open_device
 from prefetch import EpochsExhaustedError, StaleIteratorError
 from prefetch._bad_records.policy import BadRecords
-from prefetch._pipeline.delivery import Claim, Delivery, EndOfEpoch
+from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.schedule import Schedule
+from prefetch._pipeline.served import Claim, EndOfEpoch
 from prefetch._plan.order import Order
 from prefetch._ring.ring import Ring
 

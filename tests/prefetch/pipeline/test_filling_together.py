@@ -10,7 +10,7 @@ from databases import images_fixture
 
 import prefetch
 from prefetch._kernels import selection
-from prefetch._pipeline import schedule
+from prefetch._pipeline import light_batches, schedule
 from prefetch._source import mapped_records
 from prefetch._transform import host
 from prefetch.testing import encode_image, fingerprinted_images, write_database
@@ -32,9 +32,9 @@ def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many batches each call for several has filled."""
     calls: list[int] = []
 
-    def counted(requests: Sequence[Any], recipe: Any) -> None:
+    def counted(requests: Sequence[Any], recipe: Any) -> Any:
         calls.append(len(requests))
-        mapped_records.fill_together(requests, recipe)
+        return mapped_records.fill_together(requests, recipe)
 
     monkeypatch.setattr(host, "fill_together", counted)
     return calls
@@ -191,7 +191,7 @@ def test_a_batch_has_the_shape_of_its_first_record_whatever_those_before_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, depth: int, *, light: bool
 ) -> None:
     if not light:
-        monkeypatch.setattr(schedule, "_MIN_RAW_BYTES_TO_SPLIT", 0)
+        monkeypatch.setattr(light_batches, "_MIN_RAW_BYTES_TO_SPLIT", 0)
         monkeypatch.setattr(schedule, "_MIN_BYTES_TO_SPLIT", 10_000)  # the largest goes to both
     source = _of_sizes(tmp_path / "db", batch_size=4)
     options = {"shuffle": False, "prefetch": depth, "threads": threads, "epochs": 3}

@@ -8,15 +8,16 @@ import pytest
 from databases import images_fixture
 
 import prefetch
-from prefetch._pipeline import schedule
-from prefetch._pipeline.prefetcher import Prefetcher
+from prefetch._pipeline import light_batches
+from prefetch._pipeline.coordinator import Coordinator
 from prefetch.testing import write_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from prefetch._ring.slot import Slot
+    from prefetch._pipeline.schedule import Part
+    from prefetch._ring.filling import Filling
 
     Until = Callable[[Callable[[], bool]], None]
 
@@ -28,20 +29,19 @@ source = images_fixture(64)
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What readers did, in order."""
     events: list[str] = []
-    plan_into, parts_done = Prefetcher.plan_into, Prefetcher.parts_done
+    plan_one, parts_done = Coordinator.plan, Coordinator.parts_done
 
-    def plan(self: Prefetcher, slot: Slot) -> None:
-        events.append(f"plan {slot.sequence}")
-        plan_into(self, slot)
+    def plan(self: Coordinator, filling: Filling) -> None:
+        events.append(f"plan {filling.sequence}")
+        plan_one(self, filling)
 
-    def done(self: Prefetcher, parts: Iterable[Any]) -> list[Slot]:
-        parts = list(parts)
-        events.extend(f"hand over {part.slot.sequence}" for part, _ in parts)
+    def done(self: Coordinator, parts: Sequence[Part]) -> list[Filling]:
+        events.extend(f"hand over {part.filling.sequence}" for part in parts)
         return parts_done(self, parts)
 
-    monkeypatch.setattr(schedule, "_MIN_RAW_BYTES_TO_SPLIT", 0)  # so no batch is light
-    monkeypatch.setattr(Prefetcher, "plan_into", plan)
-    monkeypatch.setattr(Prefetcher, "parts_done", done)
+    monkeypatch.setattr(light_batches, "_MIN_RAW_BYTES_TO_SPLIT", 0)  # so no batch is light
+    monkeypatch.setattr(Coordinator, "plan", plan)
+    monkeypatch.setattr(Coordinator, "parts_done", done)
     return events
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from databases import records_fixture
 
+from prefetch._pipeline.consumer import Consumer
 from prefetch._pipeline.part_filler import Filler
-from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._process import nvtx
 from prefetch._record.wire import encode_datum
 
@@ -82,7 +82,7 @@ def test_each_step_is_a_range_on_its_thread(source: Path, tmp_path: Path) -> Non
 def test_where_none_are_asked_for_no_function_is_wrapped(value: str) -> None:
     assert nvtx._choose(value) is None
     assert not hasattr(Filler._write, "__wrapped__")
-    assert not hasattr(Prefetcher.take, "__wrapped__")
+    assert not hasattr(Consumer.take, "__wrapped__")
 
 
 def test_a_value_that_is_neither_is_an_error() -> None:

@@ -12,12 +12,15 @@ from memory import DeviceError, open_device
 from memory.testing import hold
 from prefetch import BatchesHeldError
 from prefetch._bad_records.policy import BadRecords
-from prefetch._pipeline.delivery import Claim, Delivery, EndOfEpoch, Taken, hand_over
+from prefetch._pipeline.delivery import Delivery
+from prefetch._pipeline.hand_over import hand_over
 from prefetch._pipeline.schedule import Opening, Part, Schedule
+from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._plan.order import Order
+from prefetch._ring.filling import Filling, FoundShape
 from prefetch._ring.lease import LeaseEnd
 from prefetch._ring.ring import Ring
-from prefetch._ring.slot import Slot, SlotState
+from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,31 +54,38 @@ class Bench:
         self.ring.collect()
         return self.schedule.find_job()
 
-    def open(self) -> Slot:
+    def open(self) -> Filling:
         """Take the next opening and plan it."""
         job = self.job()
         assert isinstance(job, Opening)
-        planned = self.order.plan(job.slot.sequence)
-        assert planned is not None
-        job.slot.begin(planned, words=np.zeros((4, 3), np.uint32), records=None)
-        self.schedule.planned()
-        return job.slot
+        self.plan(job.filling)
+        return job.filling
 
-    def shape(self, slot: Slot, sample: tuple[int, ...] = (1, 2, 2)) -> Part | None:
-        slot.shape(sample, dtype=np.dtype("f4"), label_dtype=np.dtype("i8"), most_rows=4)
-        return self.schedule.shaped(slot)
+    def plan(self, filling: Filling) -> None:
+        filling.planned = self.order.plan(filling.sequence)
+        assert filling.planned is not None
+        filling.indices = filling.planned.records
+        self.schedule.planning_done()
 
-    def fill(self, slot: Slot) -> None:
-        """Open, fill and publish a slot of one part."""
-        assert self.shape(slot) is not None
-        assert isinstance(slot.data, np.ndarray)
-        slot.data[:] = slot.sequence
-        assert self.schedule.part_done(slot)
+    def shape(self, filling: Filling, sample: tuple[int, ...] = (1, 2, 2)) -> Part | None:
+        assert filling.lease is not None
+        filling.shape = FoundShape(sample)
+        filling.contents = filling.slot.bind(
+            (4, *sample), np.dtype("f4"), np.dtype("i8"), filling.lease, most_rows=4
+        )
+        return self.schedule.split_into_parts(filling)
+
+    def fill(self, filling: Filling) -> None:
+        """Shape, fill and publish a batch of one part."""
+        assert self.shape(filling) is not None
+        assert filling.contents is not None
+        filling.contents[0][:] = filling.sequence
+        assert self.schedule.part_done(filling)
         if self.device.has_device_memory:
             with self.device.make_stream("reader") as stream:
-                slot.push(stream)
-        self.schedule.finish(slot)
-        self.delivery.add(slot)
+                filling.push(stream)
+        self.schedule.finish(filling)
+        self.delivery.add(filling)
 
     def take(self) -> Batch | None:
         """Do as next() does."""
@@ -95,29 +105,30 @@ def test_only_one_slot_is_opened_at_a_time() -> None:
     job = bench.job()
     assert isinstance(job, Opening)
     assert bench.job() is None
-    bench.schedule.planned()
+    bench.schedule.planning_done()
     second = bench.job()
     assert isinstance(second, Opening)
-    assert (job.slot.sequence, second.slot.sequence) == (0, 1)
+    assert (job.filling.sequence, second.filling.sequence) == (0, 1)
 
 
 def test_no_part_is_handed_out_before_the_first_record_has_fixed_the_shape() -> None:
     bench = Bench(num_slots=1)
-    slot = bench.open()
+    filling = bench.open()
     assert bench.job() is None
-    part = bench.shape(slot, (1, 256, 256))
-    assert part == Part(slot, 0, 0, 1)
+    part = bench.shape(filling, (1, 256, 256))
+    assert part == Part(filling, 0, 0, 1)
     assert [bench.job() for _ in range(4)] == [
-        Part(slot, 1, 1, 2),
-        Part(slot, 2, 2, 3),
-        Part(slot, 3, 3, 4),
+        Part(filling, 1, 1, 2),
+        Part(filling, 2, 2, 3),
+        Part(filling, 3, 3, 4),
         None,
     ]
 
 
 def test_a_small_batch_is_one_part() -> None:
     bench = Bench(num_slots=1)
-    assert bench.shape(bench.open()) == Part(bench.ring.slots[0], 0, 0, 4)
+    filling = bench.open()
+    assert bench.shape(filling) == Part(filling, 0, 0, 4)
 
 
 def test_the_oldest_batch_is_filled_first() -> None:
@@ -127,16 +138,16 @@ def test_the_oldest_batch_is_filled_first() -> None:
     bench.shape(first, (1, 256, 256))
     job = bench.job()
     assert isinstance(job, Part)
-    assert job.slot is first
+    assert job.filling is first
 
 
 def test_batches_are_served_in_order_whatever_is_ready_first() -> None:
     bench = Bench()
-    slots = [bench.open() for _ in range(3)]
-    bench.fill(slots[2])
-    bench.fill(slots[1])
+    fillings = [bench.open() for _ in range(3)]
+    bench.fill(fillings[2])
+    bench.fill(fillings[1])
     assert bench.take() is None
-    bench.fill(slots[0])
+    bench.fill(fillings[0])
     numbers = []
     for _ in range(3):
         batch = bench.take()
@@ -148,8 +159,9 @@ def test_batches_are_served_in_order_whatever_is_ready_first() -> None:
 
 def test_a_slot_is_free_again_when_the_last_export_is_gone_and_not_before() -> None:
     bench = Bench(num_slots=1)
-    slot = bench.open()
-    bench.fill(slot)
+    filling = bench.open()
+    slot = filling.slot
+    bench.fill(filling)
     batch = bench.take()
     assert batch is not None
     view: Any = batch.data.numpy()[1:2]
@@ -179,9 +191,9 @@ def test_an_idle_reader_is_woken_by_a_finalizer() -> None:
 
 def test_whoever_makes_work_wakes_as_many_idle_readers_as_there_is_work_for() -> None:
     bench = Bench(num_slots=1)
-    slot = bench.open()
+    filling = bench.open()
     bench.schedule.num_idle = 8
-    bench.shape(slot, (1, 256, 256))
+    bench.shape(filling, (1, 256, 256))
     assert bench.ring.inbox.qsize() == 3
 
 
@@ -215,13 +227,13 @@ def test_a_slot_waits_for_its_own_push_where_no_stream_was_handed_it() -> None:
     """Of a batch that nobody has taken, the push may be under way when it is dropped."""
     device = open_device("simulated")
     bench = Bench(device, num_slots=1)
-    slot = bench.open()
-    bench.shape(slot)
+    filling = bench.open()
+    bench.shape(filling)
     with device.make_stream("reader") as stream:
         with hold(stream):
-            slot.push(stream)
-            slot.give_back()
-            bench.schedule.finish(slot)
+            filling.push(stream)
+            filling.forget()
+            bench.schedule.finish(filling)
             bench.ring.collect()
             assert bench.ring.num_in(SlotState.DRAINING) == 1
             assert bench.ring.num_free == 0
@@ -271,32 +283,39 @@ def test_what_was_let_go_of_counts_no_more_although_a_reader_has_it_in_his_hands
         bench.fill(bench.open())
         held.append(bench.take())
     bench.fill(bench.open())
-    assert (bench.ring.num_leased, bench.ring.num_held) == (5, 5)
+    assert (bench.ring.occupancy.num_leased, bench.ring.num_held) == (5, 5)
     del held[2:4]
     in_hands = [bench.ring.inbox.get_nowait() for _ in range(2)]
-    assert (bench.ring.num_leased, bench.ring.num_held) == (5, 3)
+    assert (bench.ring.occupancy.num_leased, bench.ring.num_held) == (5, 3)
     num_slots = len(bench.ring.slots)
     batch = bench.take()  # five are the most
     assert batch is not None
     assert len(bench.ring.slots) == num_slots
     for arrival in in_hands:
         bench.ring.accept(arrival)
-    assert (bench.ring.num_leased, bench.ring.num_held) == (4, 4)
+    assert (bench.ring.occupancy.num_leased, bench.ring.num_held) == (4, 4)
+
+
+def give_back(ring: Ring, filling: Filling) -> None:
+    """Forget a batch, and have its slot free again."""
+    filling.forget()
+    ring.collect()
 
 
 def test_slots_unneeded_for_64_batches_leave_the_ring_the_coldest_first() -> None:
     bench = Bench(num_slots=3)
-    slots = [bench.ring.acquire() for _ in range(3)]
+    fillings = [bench.ring.acquire(0) for _ in range(3)]
     for _ in range(4):
         bench.ring.grow()
-        slots.append(bench.ring.acquire())
+        fillings.append(bench.ring.acquire(0))
+    slots = [filling.slot for filling in fillings]
     assert bench.ring.take_unneeded() == []  # all are in use
-    for slot in slots:
-        bench.ring.accept(slot)
+    for filling in fillings:
+        give_back(bench.ring, filling)
     for _ in range(63):
-        bench.ring.accept(bench.ring.acquire())
+        give_back(bench.ring, bench.ring.acquire(0))
         assert bench.ring.take_unneeded() == []
-    bench.ring.accept(bench.ring.acquire())
+    give_back(bench.ring, bench.ring.acquire(0))
     assert bench.ring.take_unneeded() == slots[:4]
     assert bench.ring.slots == slots[4:]
     bench.ring.grow()
@@ -308,14 +327,13 @@ def test_a_batch_held_starts_the_count_of_unneeded_slots_anew() -> None:
     bench.ring.grow()
     for _ in range(3):
         for _ in range(63):
-            bench.ring.accept(bench.ring.acquire())
+            give_back(bench.ring, bench.ring.acquire(0))
             assert bench.ring.take_unneeded() == []
-        held = bench.ring.acquire()
-        held.state = SlotState.LEASED
-        bench.ring.num_ahead -= 1
-        bench.ring.num_leased += 1
+        held = bench.ring.acquire(0)
+        held.slot.publish()
+        held.slot.take()
         assert bench.ring.take_unneeded() == []
-        bench.ring.accept(held)
+        give_back(bench.ring, held)
 
 
 @pytest.mark.parametrize("progress", ["opening", "planned", "shaped", "filled", "ready"])
@@ -327,38 +345,35 @@ def test_a_batch_that_nobody_wants_comes_back_from_wherever_it_is(progress: str)
     bench.ring.collect()
     job = bench.job()
     assert isinstance(job, Opening)
-    slot = job.slot
+    filling = job.filling
     if progress != "opening":
-        planned = bench.order.plan(slot.sequence)
-        assert planned is not None
-        slot.begin(planned, words=np.zeros((4, 3), np.uint32), records=None)
-        bench.schedule.planned()
+        bench.plan(filling)
     if progress in {"shaped", "filled", "ready"}:
-        bench.shape(slot)
+        bench.shape(filling)
     if progress == "filled":
-        slot.state = SlotState.UPLOADING
-        assert bench.schedule.part_done(slot)
+        filling.slot.upload()
+        assert bench.schedule.part_done(filling)
     if progress == "ready":
-        assert bench.schedule.part_done(slot)
-        bench.schedule.finish(slot)
-        bench.delivery.add(slot)
+        assert bench.schedule.part_done(filling)
+        bench.schedule.finish(filling)
+        bench.delivery.add(filling)
 
     bench.claim = Claim()
     bench.delivery.claim(bench.claim)  # the next epoch
     assert bench.delivery.serving == 10
 
     if progress in {"opening", "planned"}:
-        assert slot.discarded
-        bench.schedule.retire(slot)
+        assert filling.is_discarded
+        bench.schedule.retire(filling)
     elif progress == "shaped":
-        assert not bench.schedule.part_done(slot)
+        assert not bench.schedule.part_done(filling)
     elif progress == "filled":
-        assert slot.discarded
-        bench.schedule.retire(slot)
+        assert filling.is_discarded
+        bench.schedule.retire(filling)
     bench.delivery.drop_unwanted()
     bench.ring.collect()
     assert bench.ring.num_in(SlotState.FREE) == 2
-    assert not bench.schedule.is_coming(slot.sequence)
+    assert not bench.schedule.is_coming(filling.sequence)
 
 
 def test_an_ended_claim_stays_ended() -> None:
@@ -412,11 +427,11 @@ class _Mute:
 def test_a_block_of_whose_copy_the_device_cannot_tell_is_never_lent_again() -> None:
     with open_device("simulated") as device:
         ring = Ring(device, 1)
-        slot = ring.acquire()
+        filling = ring.acquire(0)
         mute: Any = _Mute()
-        slot.events.append(mute)
-        ring.take_block(slot)
-        slot.give_back()
+        filling.slot.events.append(mute)
+        ring.take_block(filling.slot)
+        filling.forget()
         ring.collect()
         ring.failure = None  # of the slot
         for _ in range(3):
@@ -433,8 +448,10 @@ def test_a_block_is_free_when_its_copy_has_run_while_its_batch_is_held() -> None
     bench.fill(bench.open())
     held = bench.take()
     bench.ring.collect()
-    assert bench.ring.host_bytes == sum(block.nbytes for block in bench.ring.blocks) > 0
-    assert len(bench.ring._free_blocks) == len(bench.ring.blocks) == 2
+    pool = bench.ring.pool
+    assert pool is not None
+    assert bench.ring.host_bytes == sum(block.nbytes for block in pool.blocks) > 0
+    assert len(pool.free) == len(pool.blocks) == 2
     assert bench.ring.num_held == 1
     del held
     device.current_stream().synchronize()
@@ -452,17 +469,17 @@ def can_fill(bench: Bench) -> bool:
 def test_what_was_lent_to_a_batch_that_nobody_wants_is_free_at_once_or_behind_its_copy() -> None:
     device = open_device("simulated")
     bench = Bench(device, num_slots=1)
-    slot = bench.open()
-    bench.shape(slot)
-    bench.schedule.retire(slot)  # nothing was queued
+    filling = bench.open()
+    bench.shape(filling)
+    bench.schedule.retire(filling)  # nothing was queued
     bench.ring.collect()
     assert can_fill(bench)
-    slot = bench.open()
-    bench.shape(slot)
+    filling = bench.open()
+    bench.shape(filling)
     with device.make_stream("reader") as stream:
         with hold(stream):
-            slot.push(stream)
-            bench.schedule.retire(slot)
+            filling.push(stream)
+            bench.schedule.retire(filling)
             bench.ring.collect()
             assert not can_fill(bench)
         stream.synchronize()

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from memory import SimulatedDevice, open_device
+from memory import Blob, SimulatedDevice, open_device
 from memory.testing import hold, peek
 from prefetch._plan.order import Order
+from prefetch._ring.filling import Filling, Parts
+from prefetch._ring.keep import Keeper
 from prefetch._ring.lease import LeaseEnd
 from prefetch._ring.push_block import HostBlock, labels_at
-from prefetch._ring.slot import Slot, SlotState
+from prefetch._ring.slot import Occupancy, Slot
+from prefetch._ring.slot_state import SlotState
 from prefetch._transform.device import DeviceTransform
 from prefetch._transform.options import Transform
 
@@ -35,17 +38,15 @@ def device() -> Iterator[SimulatedDevice]:
         yield device
 
 
-def made(device: Device) -> tuple[Slot, SimpleQueue[Any]]:
+def made(device: Device, **options: Any) -> tuple[Slot, SimpleQueue[Any]]:
     returns: SimpleQueue[Any] = SimpleQueue()
-    slot = Slot(3, device, returns)
-    if device.has_device_memory:
-        slot.block = HostBlock(device)
+    slot = Slot(3, device, returns, occupancy=Occupancy(), keeper=Keeper(device), **options)
     return slot, returns
 
 
 def pushed(slot: Slot) -> Slot:
     with slot.device.make_stream("copies") as stream:
-        slot.push(stream)
+        filling_of(slot).push(stream)
     return slot
 
 
@@ -54,11 +55,29 @@ def lent_bytes(slot: Slot) -> int:
     return slot.block.nbytes
 
 
+def filling_of(slot: Slot) -> Filling:
+    assert isinstance(slot.filling, Filling)
+    return slot.filling
+
+
 def begun(slot: Slot, size: int = 4, *, first: int = 0) -> Slot:
-    planned = Order(100, size, first_served=first).plan(0)
-    assert planned is not None
-    slot.begin(planned, words=np.zeros((size, 3), np.uint32), records=None)
+    """Begin to fill a slot with a planned batch, in the block that it had before, if any."""
+    if slot.filling is not None:
+        over(slot)
+    block = None
+    if slot.device.has_device_memory:
+        block = slot.block or HostBlock(slot.device)
+    filling = Filling(slot, 0, block)
+    filling.planned = Order(100, size, first_served=first).plan(0)
     return slot
+
+
+def over(slot: Slot) -> None:
+    """Forget a slot's batch, and have it free again."""
+    filling_of(slot).forget()
+    slot.events.clear()
+    slot.streams.clear()
+    slot.drain()
 
 
 def shaped(
@@ -69,14 +88,24 @@ def shaped(
     label_dtype: npt.DTypeLike | None = I8,
 ) -> Slot:
     labels = None if label_dtype is None else np.dtype(label_dtype)
-    slot.shape(sample, dtype=F4, label_dtype=labels, most_rows=most_rows)
+    filling = filling_of(slot)
+    assert filling.lease is not None
+    shape = (filling.size, *sample)
+    filling.contents = slot.bind(shape, F4, labels, filling.lease, most_rows=most_rows)
     return slot
 
 
 def arrays(slot: Slot) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    assert isinstance(slot.data, np.ndarray)
-    assert slot.labels is not None
-    return slot.data, slot.labels
+    data, labels = contents(slot)
+    assert isinstance(data, np.ndarray)
+    assert isinstance(labels, np.ndarray)
+    return data, labels
+
+
+def contents(slot: Slot) -> tuple[Any, Any]:
+    found = filling_of(slot).contents
+    assert found is not None
+    return found
 
 
 def address(slot: Slot) -> int:
@@ -90,43 +119,29 @@ def arrivals(returns: SimpleQueue[Any]) -> list[Any]:
 
 def test_a_new_slot_is_free_and_has_neither_batch_nor_memory() -> None:
     slot, returns = made(open_device("cpu"))
-    assert (slot.number, slot.state, slot.sequence) == (3, SlotState.FREE, -1)
-    assert (slot.size, slot.num_parts, slot.next_part, slot.parts_done) == (0, 0, 0, 0)
-    assert (slot.is_raw, slot.is_small_raw, slot.is_guessed) == (False, False, False)
-    assert (slot.discarded, slot.is_held) == (False, False)
+    assert (slot.number, slot.state, slot.filling) == (3, SlotState.FREE, None)
+    assert not slot.is_held
     assert (slot.streams, slot.events) == ([], [])
-    assert (slot.planned, slot.lease, slot.failure) == (None, None, None)
-    assert (slot.host_bytes, slot.device_bytes) == (0, 0)
+    assert (slot.memory.host_bytes, slot.memory.device_bytes) == (0, 0)
     assert returns.empty()
 
 
-def test_a_batchs_indices_are_its_own_copy_of_the_plan() -> None:
-    slot = begun(made(open_device("cpu"))[0], first=20)
-    assert slot.size == 4
-    assert slot.indices is not None
-    slot.indices[:] = -1
-    assert slot.planned is not None
-    assert slot.planned.records.tolist() == [20, 21, 22, 23]
-
-
-def test_what_was_walked_and_drawn_for_a_batch_is_the_slots() -> None:
+def test_a_filling_that_begins_has_nothing_but_a_lease() -> None:
     slot, _ = made(open_device("cpu"))
-    planned, words, records = Order(9, 3).plan(1), np.ones((3, 3), np.uint32), Records()
-    assert planned is not None
-    walked: Any = records
-    slot.begin(planned, words=words, records=walked)
-    assert slot.planned is planned
-    assert slot.words is words
-    assert slot.records is walked
-    slot.forget()
-    assert records.num_released == 1
+    filling = Filling(slot, 7)
+    assert (filling.sequence, filling.slot, slot.filling) == (7, slot, filling)
+    assert filling.lease is not None
+    assert (filling.size, filling.parts, filling.shape, filling.contents) == (0, None, None, None)
+    assert (filling.planned, filling.indices, filling.words, filling.records) == (None,) * 4
+    assert (filling.keys, filling.bad, filling.bad_to_log) == ({}, {}, ())
+    assert (filling.failure, filling.is_discarded, filling.is_small_raw) == (None, False, False)
 
 
 def test_memory_has_room_for_the_largest_batch_at_once() -> None:
     slot, _ = made(open_device("cpu"))
     shaped(begun(slot, 3), most_rows=7)
-    assert slot.host_bytes == 7 * ROW_BYTES + 7 * 8
-    assert slot.device_bytes == 0
+    assert slot.memory.host_bytes == 7 * ROW_BYTES + 7 * 8
+    assert slot.memory.device_bytes == 0
     data, labels = arrays(slot)
     assert (data.shape, data.dtype) == ((3, *SAMPLE), F4)
     assert (labels.shape, labels.dtype) == ((3,), I8)
@@ -137,7 +152,7 @@ def test_memory_has_room_for_the_largest_batch_at_once() -> None:
 def test_memory_is_never_less_than_the_batch_whatever_is_said_of_the_largest() -> None:
     slot, _ = made(open_device("cpu"))
     shaped(begun(slot, 9), most_rows=2)
-    assert slot.host_bytes == 9 * ROW_BYTES + 9 * 8
+    assert slot.memory.host_bytes == 9 * ROW_BYTES + 9 * 8
     arrays(slot)[0][:] = 1
     arrays(slot)[1][:] = 1
 
@@ -146,16 +161,13 @@ def test_the_same_memory_serves_batch_after_batch_and_grows_only_where_it_must()
     slot, _ = made(open_device("cpu"))
     shaped(begun(slot, 4))
     first = address(slot)
-    slot.forget()
     shaped(begun(slot, 2))
     assert address(slot) == first
-    slot.forget()
     shaped(begun(slot, 4))  # to the last byte
     assert address(slot) == first
-    assert slot.host_bytes == 4 * ROW_BYTES + 4 * 8
-    slot.forget()
+    assert slot.memory.host_bytes == 4 * ROW_BYTES + 4 * 8
     shaped(begun(slot, 4), sample=(3, 4, 6))
-    assert slot.host_bytes == 4 * 3 * 4 * 6 * 4 + 4 * 8
+    assert slot.memory.host_bytes == 4 * 3 * 4 * 6 * 4 + 4 * 8
 
 
 class Counting(SimulatedDevice):
@@ -179,22 +191,19 @@ def test_the_old_memory_goes_before_the_larger_is_allocated() -> None:
     with Counting() as device:
         slot, _ = made(device)
         shaped(begun(slot), label_dtype=None)
-        slot.forget()
         shaped(begun(slot), sample=(5, 5, 5), label_dtype=None)
         assert device.host_before == [0, 0]
         assert device.device_before == [0, 0]
-        assert (lent_bytes(slot), slot.device_bytes) == (4 * 5**3 * 4, 4 * 5**3 * 4)
+        assert (lent_bytes(slot), slot.memory.device_bytes) == (4 * 5**3 * 4, 4 * 5**3 * 4)
         slot.close()
 
 
 def test_so_does_what_was_staged_for_a_batch_that_was_given_up() -> None:
     with Counting() as device:
         transform = DeviceTransform(Transform(train=False), device)
-        slot = Slot(0, device, SimpleQueue(), transform=transform)
-        slot.block = HostBlock(device)
+        slot, _ = made(device, transform=transform)
         device.host_before.clear()
         shaped(begun(slot), label_dtype=None)
-        slot.forget()
         shaped(begun(slot), sample=(5, 5, 5), label_dtype=None)
         assert device.host_before == [0, 0]
         slot.close()
@@ -203,21 +212,15 @@ def test_so_does_what_was_staged_for_a_batch_that_was_given_up() -> None:
 def test_without_labels_there_is_no_memory_for_them(device: SimulatedDevice) -> None:
     slot, _ = made(device)
     shaped(begun(slot), label_dtype=None)
-    assert slot.labels is None
-    assert (lent_bytes(slot), slot.device_bytes) == (4 * ROW_BYTES, 4 * ROW_BYTES)
+    assert contents(slot)[1] is None
+    assert (lent_bytes(slot), slot.memory.device_bytes) == (4 * ROW_BYTES, 4 * ROW_BYTES)
     pushed(slot)
     assert len(slot.events) == 1
-    blob, labels = slot.contents()
+    blob, labels = contents(slot)
     assert labels is None
-    assert blob is slot.data_blob
+    assert isinstance(blob, Blob)
     del blob
     slot.close()
-
-
-def test_where_the_host_is_all_there_is_the_contents_are_arrays() -> None:
-    slot, _ = made(open_device("cpu"))
-    shaped(begun(slot))
-    assert slot.contents() == (slot.data, slot.labels)
 
 
 def test_data_and_labels_are_one_copy_each_aligned(device: SimulatedDevice) -> None:
@@ -229,10 +232,10 @@ def test_data_and_labels_are_one_copy_each_aligned(device: SimulatedDevice) -> N
     before = device.stats().num_to_device
     pushed(slot)
     assert device.stats().num_to_device == before + 1
-    blobs = [blob.gpu_data() for blob in (slot.data_blob, slot.label_blob) if blob is not None]
+    blobs = [blob.gpu_data() for blob in contents(slot)]
     assert blobs[1].ptr == blobs[0].ptr + start
     assert start % 256 == 0
-    assert lent_bytes(slot) == slot.device_bytes == start + labels.nbytes
+    assert lent_bytes(slot) == slot.memory.device_bytes == start + labels.nbytes
     del blobs
     slot.close()
 
@@ -248,11 +251,11 @@ def test_what_was_lent_is_left_and_the_hosts_bytes_come_from_elsewhere(
     data[:], labels[:] = 8, 9  # as the next batch would
     block = slot.leave_block()
     assert block is not None
-    assert (slot.block, slot.data, slot.labels) == (None, None, None)
-    assert slot.data_blob is not None
-    assert slot.label_blob is not None
-    assert (slot.data_blob.numpy() == 5).all()
-    assert (slot.label_blob.numpy() == 6).all()
+    assert slot.block is None
+    blob, label_blob = contents(slot)
+    assert (blob.numpy() == 5).all()
+    assert (label_blob.numpy() == 6).all()
+    del blob, label_blob
     slot.close()
 
 
@@ -266,12 +269,12 @@ def test_what_is_pushed_is_on_the_device_when_its_events_have_passed(
     labels[:] = [7, 8, 9, 10]
     with device.make_stream("copies") as stream:
         with hold(stream):
-            slot.push(stream)
+            filling_of(slot).push(stream)
             assert len(slot.events) == 1
             assert not any(event.done() for event in slot.events)
         stream.synchronize()
         assert all(event.done() for event in slot.events)
-    blob, label_blob = slot.contents()
+    blob, label_blob = contents(slot)
     assert np.array_equal(peek(blob).reshape(4, -1)[:, 7], [0, 1, 2, 3])
     assert np.array_equal(peek(label_blob), [7, 8, 9, 10])
     del blob, label_blob
@@ -282,36 +285,36 @@ def test_a_batch_counts_as_held_while_the_consumer_has_anything_of_it() -> None:
     slot, returns = made(open_device("cpu"))
     shaped(begun(slot))
     held = [slot.is_held]  # it is being filled
-    slot.state = SlotState.LEASED
+    slot.publish()
+    held.append(slot.is_held)
+    slot.take()
     held.append(slot.is_held)
     kept = arrays(slot)[0][1:2]
-    slot.forget()
+    filling_of(slot).forget()
     held.append(slot.is_held)
     assert returns.empty()
     del kept
     held.append(slot.is_held)
-    assert held == [False, True, True, False]
+    assert held == [False, False, True, True, False]
     (arrival,) = arrivals(returns)
     assert isinstance(arrival, LeaseEnd)
     assert arrival.slot is slot
 
 
-def test_a_batch_that_is_over_leaves_the_memory_alone() -> None:
+def test_a_batch_that_is_over_leaves_the_memory_alone_and_keeps_none() -> None:
     slot, returns = made(open_device("cpu"))
-    shaped(begun(slot))
-    slot.num_parts, slot.next_part, slot.parts_done, slot.part_size = 5, 4, 3, 2
-    slot.is_raw = slot.is_small_raw = slot.is_guessed = slot.discarded = True
-    slot.fail(2, ValueError("wrong"))
-    room = slot.host_bytes
-    slot.forget()
-    assert (slot.num_parts, slot.next_part, slot.parts_done, slot.part_size) == (0, 0, 0, 0)
-    assert (slot.planned, slot.words, slot.indices, slot.lease) == (None, None, None, None)
-    assert (slot.data, slot.labels, slot.failure, slot.size) == (None, None, None, 0)
-    assert (slot.is_raw, slot.is_small_raw, slot.is_guessed) == (False, False, False)
-    assert slot.discarded is False
-    assert (slot.keys, slot.bad, slot.news) == ({}, {}, [])
-    assert slot.host_bytes == room
+    filling = filling_of(shaped(begun(slot)))
+    filling.fail(2, ValueError("wrong"))
+    room = slot.memory.host_bytes
+    filling.forget()
+    assert (filling.words, filling.contents, filling.lease, filling.failure) == (None,) * 4
+    assert slot.memory.host_bytes == room
     assert len(arrivals(returns)) == 1
+    filling.forget()
+    assert returns.empty()
+    assert slot.filling is filling
+    slot.drain()
+    assert slot.filling is None
 
 
 class Records:
@@ -326,46 +329,67 @@ class Records:
 
 def test_records_are_let_go_of_once() -> None:
     slot, _ = made(open_device("cpu"))
-    begun(slot)
     records: Any = Records()
-    slot.records = records
-    slot.release_records()
-    slot.release_records()
-    slot.forget()
+    filling = filling_of(begun(slot))
+    filling.records = records
+    filling.release_records()
+    filling.release_records()
+    filling.forget()
     assert records.num_released == 1
-    begun(slot)
-    slot.records = records
-    slot.forget()
+    filling = filling_of(begun(slot))
+    filling.records = records
+    filling.forget()
     assert records.num_released == 2
-    assert slot.records is None
+    assert filling.records is None
 
 
-@pytest.mark.parametrize("with_lease", [False, True])
-def test_a_batch_that_is_given_back_comes_back_once(*, with_lease: bool) -> None:
+@pytest.mark.parametrize("has_memory", [False, True])
+def test_a_batch_that_is_given_back_comes_back_once(*, has_memory: bool) -> None:
     slot, returns = made(open_device("cpu"))
-    if with_lease:
-        shaped(begun(slot))
-    slot.give_back()
+    begun(slot)
+    if has_memory:
+        shaped(slot)
+    filling_of(slot).forget()
     (arrival,) = arrivals(returns)
-    assert (arrival.slot if with_lease else arrival) is slot
-    assert isinstance(arrival, LeaseEnd) == with_lease
+    assert isinstance(arrival, LeaseEnd)
+    assert arrival.slot is slot
+
+
+@pytest.mark.parametrize(
+    ("size", "num", "expected"),
+    [
+        (4, 1, [(0, 0, 4)]),
+        (10, 4, [(0, 0, 3), (1, 3, 6), (2, 6, 9), (3, 9, 10)]),
+        (5, 4, [(0, 0, 2), (1, 2, 4), (2, 4, 5)]),
+        (1, 1, [(0, 0, 1)]),
+    ],
+)
+def test_parts_are_given_in_order_and_done_with_the_last(
+    size: int, num: int, expected: list[tuple[int, int, int]]
+) -> None:
+    parts = Parts(size, num)
+    assert (parts.num, parts.num_left, parts.is_idle) == (len(expected), len(expected), True)
+    assert [parts.give() for _ in range(parts.num)] == expected
+    assert (parts.num_left, parts.is_idle) == (0, False)
+    done = [parts.done() for _ in range(parts.num)]
+    assert done == [False] * (len(expected) - 1) + [True]
+    assert parts.is_idle
 
 
 def test_a_stream_is_noted_once_by_whatever_holds_the_batch(device: SimulatedDevice) -> None:
     slot, _ = made(device)
     pushed(shaped(begun(slot)))
-    blob = slot.data_blob
-    assert blob is not None
-    assert slot.lease is not None
+    blob, lease = contents(slot)[0], filling_of(slot).lease
+    assert lease is not None
     with device.make_stream("one") as one, device.make_stream("two") as two:
         for stream in (one, two, one):
-            slot.lease.note_use(stream)
+            lease.note_use(stream)
         assert slot.streams == [one, two]
         slot.streams.clear()
         with device.use_stream(two):
             blob.gpu_data()
         assert slot.streams == [two]
-    del blob
+    del blob, lease
     slot.close()
     assert slot.streams == []
 
@@ -378,7 +402,7 @@ def test_closing_frees_what_nobody_has_and_what_is_held_when_it_is_let_go_of() -
     data = arrays(slot)[0]
     data[:] = 5
     slot.close()
-    assert (slot.host_bytes, slot.device_bytes, slot.events) == (0, 0, [])
+    assert (slot.memory.host_bytes, slot.memory.device_bytes, slot.events) == (0, 0, [])
     assert device.memory_info().host_allocated_bytes == before + 4 * ROW_BYTES
     assert (data == 5).all()
     del data
@@ -389,10 +413,10 @@ def test_closing_leaves_a_batch_that_is_held_on_the_device(device: SimulatedDevi
     slot, _ = made(device)
     shaped(begun(slot))
     arrays(slot)[0][:] = 5
-    blob = pushed(slot).data_blob
+    blob = contents(pushed(slot))[0]
     slot.leave_block()
     slot.close()
-    assert (slot.device_bytes, slot.events) == (0, [])
+    assert (slot.memory.device_bytes, slot.events) == (0, [])
     assert device.memory_info().host_allocated_bytes == 0
     assert (peek(blob) == 5).all()
     del blob

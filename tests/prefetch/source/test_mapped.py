@@ -134,11 +134,11 @@ def test_the_walker_is_left_after_the_first_epoch(
     source = write_database(tmp_path / "db", fingerprinted_images(20))
     with prefetch.open({"source": source, "batch_size": 8}) as feed:
         prefetcher = feed._prefetcher
-        assert prefetcher._walker is not None
+        assert prefetcher.coordinator.planner.walker is not None
         for _ in range(2):
             for batch in feed:
                 assert (batch.data.numpy() == batch.label.numpy()[:, None, None, None]).all()
-        assert prefetcher._walker is None
+        assert prefetcher.coordinator.planner.walker is None
 
 
 def test_damaged_pages_are_an_error_or_other_bytes_and_never_a_crash(tmp_path: Path) -> None:

@@ -105,16 +105,11 @@ def test_rows_may_be_filled_again_from_the_same_records(source: RecordSource) ->
 
 def test_each_of_several_is_filled_with_its_own_and_once(source: RecordSource) -> None:
     parts = [(at(source, 1, 5), *room(2)), (at(source, 4), *room(1)), (at(source, 0, 2), *room(2))]
-    fill_together(parts, RECIPE)
+    results = fill_together(parts, RECIPE)
     assert [data[:, 0, 0, 0].tolist() for _, _, data, _ in parts] == [[1, 0], [4], [0, 2]]
     assert [labels.tolist() for *_, labels in parts] == [[9, 45], [36], [0, 18]]
-    for _, _, data, _ in parts:
-        data[:] = 99
-
-    outcomes = [records.fill(words, data, labels, RECIPE) for records, words, data, labels in parts]
-
+    outcomes = [part[0].outcomes_of(result) for part, result in zip(parts, results, strict=True)]
     assert outcomes == [[(1, 0, ())], [], []]
-    assert [set(data.ravel().tolist()) for _, _, data, _ in parts] == [{99}] * 3
     for records, numbers in zip([part[0] for part in parts], [(1, 5), (4,), (0, 2)], strict=True):
         assert_keys(records, *numbers)
 
@@ -179,12 +174,13 @@ def test_the_shape_of_the_first_is_known_if_it_is_raw_and_sound(
 
 def test_a_record_that_is_none_is_an_error_of_its_own_part_each_time(source: RecordSource) -> None:
     parts = [(at(source, 1), *room(1)), (at(source, 0, 7), *room(2)), (at(source, 2), *room(1))]
-    fill_together(parts, RECIPE)
-    for records, words, data, labels in (parts[0], parts[2]):
-        assert records.fill(words, data, labels, RECIPE) == []
-    for _ in range(2):
-        with pytest.raises(IndexError, match="there are 7 records"):
-            parts[1][0].fill(*room(2), RECIPE)
+    results = fill_together(parts, RECIPE)
+    for (records, *_), result in ((parts[0], results[0]), (parts[2], results[2])):
+        assert records.outcomes_of(result) == []
+    with pytest.raises(IndexError, match="there are 7 records"):
+        parts[1][0].outcomes_of(results[1])
+    with pytest.raises(IndexError, match="there are 7 records"):
+        parts[1][0].fill(*room(2), RECIPE)
     with pytest.raises(IndexError, match="there are 7 records"):
         _ = parts[1][0].keys
 

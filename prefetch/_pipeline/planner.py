@@ -1,0 +1,66 @@
+"""Planning: which records a batch has, their random words, and what is walked for it in order."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from prefetch._plan.draw_states import DrawStates
+from prefetch._plan.position import Position
+
+if TYPE_CHECKING:
+    from prefetch._pipeline.components import Components
+    from prefetch._ring.filling import Filling
+    from prefetch._source.source import Walker
+
+
+class Planner:
+    """Plans one batch after the other; one reader at a time, but for what says otherwise.
+
+    Args:
+        components: What it works with.
+
+    Attributes:
+        walker: Walks the database in order; None where readers find records by the index.
+    """
+
+    def __init__(self, components: Components) -> None:
+        source, order = components.source, components.order
+        self._source = source
+        self._order = order
+        self._draws = DrawStates(
+            components.augmentation,
+            order,
+            keep=components.prefetch + components.max_batches_held + 3,
+        )
+        self.walker: Walker | None = source.walker() if order.is_sequential else None
+        # Where the index takes a while, the first epoch is walked, so that it starts at once; and
+        # afterwards the file has been read.
+        walks = source.is_slow_to_index
+        self._indexed_from_epoch = order.first_epoch + int(walks)
+
+    def plan_into(self, filling: Filling) -> None:
+        """Plan a batch and walk its records."""
+        planned = self._order.plan(filling.sequence)
+        assert planned is not None, "num_batches bounds the serial numbers"
+        filling.planned = planned  # an error from here on says which batch it was for
+        filling.words = self._draws.words(planned)
+        filling.indices = planned.records.copy()
+        if self.walker is None:
+            return
+        if planned.epoch >= self._indexed_from_epoch:
+            # Tried once: readers find the records themselves from here on, if they are faster.
+            self._indexed_from_epoch = sys.maxsize
+            if self._source.can_do_without_walker():
+                self.walker = None
+                return
+        filling.records = self.walker.take(int(planned.records[0]), len(planned.records))
+
+    def position(self, place: int) -> Position:
+        """Return where a feed would go on that was opened anew; on any thread, without a lock.
+
+        Args:
+            place: Serial number of the first batch that the loop does not have.
+        """
+        epoch, num_served = self._order.resume_point(place)
+        return Position(epoch, num_served, self._order.seed, self._draws.before(place))
