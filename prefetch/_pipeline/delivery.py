@@ -264,7 +264,7 @@ class Delivery:
             served, first = self._next_epoch(served)
             exhausted = order.epochs is not None and served.epoch >= order.epochs
             end = None if exhausted else order.first_of_epoch(served.epoch + 1)
-        # An exhausted feed has no claim, so that whoever asks again is told again.
+        # An exhausted feed has no claim, so that whoever asks again gets the error again.
         after = (not exhausted, end, None if exhausted else claim, served, first)
         claim.started, claim.end, self._claim, self.served, schedule.first_wanted = after
         if exhausted:

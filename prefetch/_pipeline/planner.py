@@ -57,7 +57,7 @@ class Planner:
         filling.records = self.walker.take(int(planned.records[0]), len(planned.records))
 
     def position(self, place: int) -> Position:
-        """Return where a feed would go on that was opened anew; on any thread, without a lock.
+        """Return where a feed opened anew would continue; on any thread, without a lock.
 
         Args:
             place: Serial number of the first batch that the loop does not have.
