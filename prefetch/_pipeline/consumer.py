@@ -166,20 +166,15 @@ class Consumer:
         What it calls may be interrupted anywhere, and is then called again.
         """
         coordinator = self._coordinator
-        guard, schedule = coordinator.guard, coordinator.schedule
+        guard = coordinator.guard
         if guard.is_mine():  # asked here: this is every batch's way
             guard.refuse_nested()
         try:
             with guard.lock:
                 if coordinator.is_stopping and not claim.ended:
                     raise coordinator.closed_error("open another one")
-                try:
-                    if coordinator.delivery.poll(claim, taken):
-                        return None
-                finally:
-                    # One batch fewer is ahead, or wanted, or a slot more is there.
-                    if schedule.num_idle:
-                        schedule.wake_idle()
+                if coordinator.delivery.poll(claim, taken):
+                    return None
                 taken.fate = coordinator.failure_of_next()
                 if taken.fate is not None:
                     raise taken.fate

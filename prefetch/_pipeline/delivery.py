@@ -87,7 +87,7 @@ class Delivery:
         self._ready[filling.sequence] = filling
 
     def poll(self, claim: Claim, taken: Taken) -> bool:
-        """Take the claim's next batch; return False if it is not ready yet.
+        """Take the claim's next batch, and wake readers; return False if it is not ready yet.
 
         Where an exception interrupts it, it is to be called again.
 
@@ -97,13 +97,18 @@ class Delivery:
         ring, schedule = self._ring, self._schedule
         if taken.num_ready < 0:
             taken.num_ready = self.num_ready
-        # Mostly the two have nothing to do, and a call for each batch is what a small one feels.
-        if claim is not self._claim or self.served.next == claim.end or schedule.is_behind:
-            self.claim(claim)
-        num_leased = ring.occupancy.num_leased
-        if num_leased >= self._max_batches_held or num_leased + self._prefetch > len(ring.slots):
-            self.make_room()
-        return self.take(taken)
+        try:
+            # Mostly the two have nothing to do; a small batch would feel a call of each.
+            if claim is not self._claim or self.served.next == claim.end or schedule.is_behind:
+                self.claim(claim)
+            leased = ring.occupancy.num_leased
+            if leased >= self._max_batches_held or leased + self._prefetch > len(ring.slots):
+                self.make_room()
+            return self.take(taken)
+        finally:
+            # One batch fewer is ahead, or wanted, or a slot more is there.
+            if schedule.num_idle:
+                schedule.wake_idle()
 
     def claim(self, claim: Claim) -> None:
         """Make sure that the claim is the one being served, and has something to come.
@@ -259,7 +264,7 @@ class Delivery:
             served, first = self._next_epoch(served)
             exhausted = order.epochs is not None and served.epoch >= order.epochs
             end = None if exhausted else order.first_of_epoch(served.epoch + 1)
-        # An exhausted feed has no claim, so that whoever asks again is told again.
+        # An exhausted feed has no claim, so that whoever asks again gets the error again.
         after = (not exhausted, end, None if exhausted else claim, served, first)
         claim.started, claim.end, self._claim, self.served, schedule.first_wanted = after
         if exhausted:

@@ -2,7 +2,7 @@
 
 A bad record is an error, or its place takes the next good record of the epoch's order (cyclic):
 places never move. Under ``rng: counter`` the substitute has its own random words, under ``caffe``
-those of the place, so that the stream goes on as Caffe's would.
+those of the place, so that the stream continues as Caffe's would.
 """
 
 from __future__ import annotations

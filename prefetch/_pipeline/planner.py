@@ -36,7 +36,8 @@ class Planner:
         self.walker: Walker | None = source.walker() if order.is_sequential else None
         # Where the index takes a while, the first epoch is walked, so that it starts at once; and
         # afterwards the file has been read.
-        self._indexed_from_epoch = order.first_epoch + int(source.is_slow_to_index)
+        walks = source.is_slow_to_index
+        self._indexed_from_epoch = order.first_epoch + int(walks)
 
     def plan_into(self, filling: Filling) -> None:
         """Plan a batch and walk its records."""
@@ -56,7 +57,7 @@ class Planner:
         filling.records = self.walker.take(int(planned.records[0]), len(planned.records))
 
     def position(self, place: int) -> Position:
-        """Return where a feed would go on that was opened anew; on any thread, without a lock.
+        """Return where a feed opened anew would continue; on any thread, without a lock.
 
         Args:
             place: Serial number of the first batch that the loop does not have.

@@ -80,7 +80,7 @@ class Prefetcher:
         self._predecessor = predecessor
 
     def forgo(self) -> None:
-        """Close without having worked: the predecessor goes on."""
+        """Close without having worked: the predecessor works on."""
         self._predecessor = None
         self.close()
 
@@ -104,7 +104,7 @@ class Prefetcher:
         return self.coordinator.delivery.served.epoch
 
     def position(self) -> Position:
-        """Return where a feed would go on that was opened anew: what the consumer has taken."""
+        """Return where a feed opened anew would continue: behind what the consumer has taken."""
         return self.coordinator.planner.position(self.coordinator.delivery.served.place)
 
     # Its life ----------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Prefetcher:
         Memory of batches that the consumer holds stays valid.
 
         Args:
-            wait: Whether this thread may wait; else the readers are only told.
+            wait: Whether this thread may wait; else the readers are only asked to end.
         """
         self._close(wait=wait)
         if wait and self._pid == os.getpid():

@@ -1,8 +1,8 @@
-"""Batches that are kept until something is over that no stream of ours tells of.
+"""Batches that are kept until something is over that no stream of ours shows.
 
-Other libraries compute on streams that they do not name, and let go of a batch when their array is
+Other libraries compute on streams that they do not name, and drop a batch when their array is
 gone on the host. So the consumer says what is to be over, and a thread waits for it. To the ring
-that is one more event of the slot: a batch that is kept and let go of is draining, not held.
+that is one more event of the slot: a batch that is kept and dropped is draining, not held.
 
 The thread starts with the first of them, and ends when the feed is closed and the last one is over.
 """
@@ -52,7 +52,7 @@ class _Kept(HostEvent):
         """Return whether it is over.
 
         Raises:
-            DeviceError: That cannot be told: memory may be in use that would be filled again.
+            DeviceError: Nobody knows: memory may be in use that would be filled again.
         """
         if self._passed and self._failure is not None:
             raise self._failure.error()
@@ -76,7 +76,7 @@ class _Job(NamedTuple):
 
 
 class Keeper:
-    """The thread that waits for what a feed's batches are kept until, in the order it was told.
+    """The thread that waits for what a feed's batches are kept until, in the order of `keep`.
 
     Thread-safe.
 
@@ -94,7 +94,7 @@ class Keeper:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the feed has been told to stop."""
+        """Whether the feed is being closed."""
         return self._stopping
 
     def keep(self, waits: list[_Wait], *, name: str, holds: object) -> HostEvent:
@@ -119,12 +119,12 @@ class Keeper:
         return job.event
 
     def stop(self) -> None:
-        """Let the thread end when the last of what it was told is over. Takes no lock."""
+        """Let the thread end when the last of what it waits for is over. Takes no lock."""
         self._stopping = True
         self._jobs.put(None)
 
     def join(self) -> None:
-        """Wait for the thread's end after `stop`, `LIMIT_S` at most: it goes on if it has to."""
+        """Wait for the thread's end after `stop`, `LIMIT_S` at most: it runs on if it has to."""
         with self._lock:
             thread = self._thread
         if thread is None or thread is threading.current_thread():
@@ -166,7 +166,7 @@ class Keeper:
         try:
             for wait in job.waits:
                 wait()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the feed has to be told
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the feed has to know
             what = f"waiting for what {job.name} is kept until"
             _logger.error("%s failed: %s: %s", what, type(error).__name__, str(error))  # noqa: TRY400 - a log that keeps its records would keep the memory in its frames
             job.event.complete(Failure(self._device.name, operation=what, error=error))

@@ -1,6 +1,6 @@
 """Ownership of a batch's memory, as an object.
 
-A lease stands for one filling of one slot. Whatever reaches the consumer - arrays, slices of
+A lease is the hold of one filling on its slot. Whatever reaches the consumer - arrays, slices of
 them, DLPack capsules, Blobs, device buffers - refers to the lease, so that the slot comes back
 exactly when the last of them is gone, and never while one is in use.
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Leased(Protocol):
-    """What is leased: it is told what its memory is still used for."""
+    """What is leased: it notes what its memory is still used for."""
 
     def note_use(self, stream: Stream) -> None:
         """Remember that work on ``stream`` may use the memory."""

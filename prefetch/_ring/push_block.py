@@ -78,7 +78,7 @@ class HostBlock:
         return self._finished.array[:nbytes]
 
     def drop(self) -> None:
-        """Let go of the memory; copies in flight keep it."""
+        """Free the memory; copies in flight keep it."""
         self._staged = self._finished = None
 
 
@@ -160,11 +160,11 @@ class DeviceBlock:
         return blob
 
     def leave(self) -> None:
-        """Let go of what was lent."""
+        """Leave what was lent."""
         self._host = self._labels = None
 
     def drop(self) -> None:
-        """Let go of all memory; what was exported, and what is in flight, keeps it."""
+        """Free all memory; what was exported, and what is in flight, keeps it."""
         self.leave()
         self.buffer = None
 
@@ -235,12 +235,12 @@ class PushedMemory:
         return blob, self._block.label_blob(lease, filled)
 
     def leave(self) -> None:
-        """Let go of what was lent for the batch."""
+        """Leave what was lent for the batch."""
         self._block.leave()
         self._data = None
 
     def drop(self) -> None:
-        """Let go of all memory; what was exported, and what is in flight, keeps it."""
+        """Free all memory; what was exported, and what is in flight, keeps it."""
         self._block.drop()
         self._data = None
 

@@ -68,13 +68,13 @@ class StagedMemory:
         self._dtype: np.dtype[Any] | None = None
 
     def drop(self) -> None:
-        """Let go of all memory; what was exported, and what is in flight, keeps it."""
+        """Free all memory; what was exported, and what is in flight, keeps it."""
         self.leave()
         self._block.drop()
         self._out = None
 
     def leave(self) -> None:
-        """Let go of what was lent for the batch."""
+        """Leave what was lent for the batch."""
         self._block.leave()
         self._host = self._batch = self._rows = None
 

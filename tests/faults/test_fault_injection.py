@@ -457,7 +457,7 @@ def test_a_device_that_fails_behind_the_last_batch_is_told_by_the_log_and_never_
         for record in told:
             assert taken == list(range(NUM_RECORDS))
             assert record.levelname == "ERROR"
-            assert "no next() has told" in record.getMessage()
+            assert "had not been raised yet" in record.getMessage()
             assert f"call {number} fails on command" in record.getMessage()
         del feed, error
 

@@ -29,9 +29,9 @@ import prefetch
 from memory import DeviceError, open_device
 from memory.threads import ThreadStart
 from prefetch._pipeline.part_filler import Filler
-from prefetch._pipeline.schedule import Schedule
 from prefetch._record.decode import ImageDecoder
 from prefetch._ring.filling import Filling
+from prefetch._ring.slot import Slot
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -469,7 +469,7 @@ def test_closing_does_not_wait_for_the_search_for_a_substitute(
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
 @pytest.mark.parametrize(
-    ("owner", "name"), [(Schedule, "wake_idle"), (Filling, "forget")], ids=["taken", "made"]
+    ("owner", "name"), [(Slot, "take"), (Filling, "forget")], ids=["taken", "made"]
 )
 def test_ctrl_c_in_next_behind_the_taking_of_a_batch_does_not_lose_it(
     source: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, device: str
