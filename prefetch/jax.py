@@ -58,10 +58,13 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
             what to use. Also of a feed on a GPU that this JAX cannot use.
 
     Example:
-        >>> import prefetch.jax as ringjax  # doctest: +SKIP
-        >>> with ringjax.DataLoader("digits.yaml", batch_size=64) as loader:  # doctest: +SKIP
-        ...     for images, labels in loader:
-        ...         print(images.shape, labels.dtype)
+        >>> import prefetch.testing, prefetch.jax as ringjax
+        >>> with prefetch.testing.example_database() as path:
+        ...     with ringjax.DataLoader({"source": path}, batch_size=6) as loader:
+        ...         for images, labels in loader:
+        ...             print(tuple(images.shape), labels.tolist())
+        (6, 3, 8, 8) [0, 1, 2, 3, 4, 5]
+        (4, 3, 8, 8) [6, 7, 8, 9]
     """
 
     _library = "JAX"

@@ -61,10 +61,13 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
             what to use. Also of a feed on a GPU that this PyTorch cannot use.
 
     Example:
-        >>> import prefetch.torch as ringtorch  # doctest: +SKIP
-        >>> with ringtorch.DataLoader("digits.yaml", batch_size=64) as loader:  # doctest: +SKIP
-        ...     for images, labels in loader:
-        ...         print(images.shape, labels.dtype)
+        >>> import prefetch.testing, prefetch.torch as ringtorch
+        >>> with prefetch.testing.example_database() as path:
+        ...     with ringtorch.DataLoader({"source": path}, batch_size=6) as loader:
+        ...         for images, labels in loader:
+        ...             print(tuple(images.shape), labels.tolist())
+        (6, 3, 8, 8) [0, 1, 2, 3, 4, 5]
+        (4, 3, 8, 8) [6, 7, 8, 9]
     """
 
     _library = "PyTorch"

@@ -68,7 +68,8 @@ class Loader(ABC, Generic[Item]):
         batch_size: Records in a batch.
         drop_last: Whether a smaller last batch is left out.
         dataset: Has a length, the number of records; there is nothing to index.
-        sampler: Has a length, the records that this process serves in an epoch.
+        sampler: Has a length, the records that this process serves in an epoch, and
+            ``set_epoch``.
         batch_sampler: Has a length, the batches of an epoch, and ``batch_size``, ``drop_last``.
     """
 
@@ -92,7 +93,7 @@ class Loader(ABC, Generic[Item]):
         self.batch_size: int = config.batch_size
         self.drop_last: bool = config.last_batch == "drop"
         self.dataset = Standin("dataset", self, _NO_RECORDS)
-        self.sampler = Standin("sampler", self, _ORDER)
+        self.sampler = SamplerStandin("sampler", self, _ORDER)
         self.batch_sampler = BatchStandin("batch_sampler", self, _ORDER)
         self._warn_of_bgr()
 
@@ -256,25 +257,16 @@ class Standin:
             "epoch save loader.state_dict() and load it; no batches need skipping"
         )
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Say where epochs are set, to those who look for it at the sampler.
-
-        Raises:
-            AttributeError: Always.
-        """
-        if name == "set_epoch":
-            raise AttributeError(
-                f"{self._name}.set_epoch: epochs count up by themselves; loader.set_epoch(n) "
-                "chooses one",
-                name=name,
-                obj=self,
-            )
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
-        )
-
     def __repr__(self) -> str:
         return f"<{self._name} of {self._loader!r}>"
+
+
+class SamplerStandin(Standin):
+    """The same for ``sampler``, where frameworks set the epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next ``for`` over the loader serve a certain epoch; see `Feed.set_epoch`."""
+        self._loader.set_epoch(epoch)
 
 
 class BatchStandin(Standin):

@@ -36,9 +36,11 @@ _PUBLIC = {
         NetParameter NetState NetStateRule Phase SolverParameter TransformationParameter
         V0LayerParameter V1LayerParameter
     """,
+    "prefetch.jax": "DataLoader",
     "prefetch.testing": """
         encode_image example_database fingerprinted_images write_database
     """,
+    "prefetch.torch": "DataLoader",
 }
 
 
