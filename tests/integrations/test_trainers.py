@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: make test-integrations")
 ringtorch: Any = pytest.importorskip("prefetch.torch")
@@ -157,6 +161,24 @@ def test_lightning_validates_and_cuts_epochs_short(
     )
     assert records == expected[:3] + expected[NUM_STEPS : NUM_STEPS + 3]
     assert "loss" in trainer.callback_metrics
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("shard", ["explicit", "auto"], indirect=True)
+@pytest.mark.usefixtures("lightning")
+def test_lightning_starts_devices_by_itself_and_each_gets_its_share(
+    shard: str, source: Path, tmp_path: Path
+) -> None:
+    script = Path(__file__).with_name("train_devices.py")
+    command: list[str | Path] = [sys.executable, script, source, shard, tmp_path]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    taken = [json.loads((tmp_path / f"device{rank}.json").read_text()) for rank in (0, 1)]
+    assert [len(records) for records in taken] == [30, 30]
+    assert sorted(taken[0] + taken[1]) == list(range(60))
 
 
 def test_fabric_saves_and_loads_the_loader_as_it_is(
