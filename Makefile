@@ -21,7 +21,7 @@ unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PI
 .PHONY: help
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
-	  while IFS='|' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
+	  while IFS='|' read -r name text; do printf '  make %-17s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: venv ## train a network on 1,797 real digit scans, fed from an LMDB
@@ -83,6 +83,17 @@ test-peers: ## run the tests that need other loaders: they read what is converte
 	@.venv-peers/bin/python -m pytest tests/packaging/test_dali.py \
 	  tests/packaging/test_benchmark_peers.py $(ARGS)
 
+# An environment of its own, of 2 GB. PyTorch comes first and at this version: what else asks for it
+# would fetch the newest, with all of CUDA. Where pip finds a build for the CPU alone, that will do.
+INTEGRATIONS := .venv-integrations
+.PHONY: test-integrations
+test-integrations: ## run the tests that train with PyTorch, Lightning, Accelerate, Transformers and JAX
+	@$(MAKE) venv VENV=$(INTEGRATIONS)
+	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet 'torch==2.13.0'
+	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet --group integrations
+	@$(INTEGRATIONS)/bin/python -m pytest -o faulthandler_timeout=400 \
+	  -o testpaths='tests/integrations tests/consumers tests/packaging/test_public_names.py' $(ARGS)
+
 .PHONY: benchmark
 benchmark: venv ## measure images/s, CPU time per image and waiting on this machine
 	@$(RUN) scripts/benchmark.py $(ARGS)
@@ -132,5 +143,5 @@ venv: ## make the environment, or bring it up to date with pyproject.toml
 
 .PHONY: clean
 clean: ## remove what was built and cached, the environments and the demo's database included
-	@rm -rf "$(VENV)" $(FAKECUDA) $(DOCS) .venv-rehearsal build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf "$(VENV)" $(FAKECUDA) $(DOCS) $(INTEGRATIONS) .venv-rehearsal build dist data/digits_lmdb ringfeed.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find memory prefetch scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +

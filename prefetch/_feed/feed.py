@@ -7,6 +7,8 @@ iterators hold the feed, so that ``for batch in prefetch.open(...)`` keeps it.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from prefetch._errors.classes import (
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from prefetch._config.feed_config import FeedConfig
     from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._pipeline.stats import FeedStats
+    from prefetch._plan.position import Position
     from prefetch._ring.batch import Batch
 
 mark_entry(__file__)
@@ -68,6 +71,7 @@ class Feed:
         self._start = start
         self._stream: object = None
         self._warned_empty = False
+        self._loaded: Position | None = None
         self._prefetcher = start(None)
         self._prefetcher.attach(self)
 
@@ -208,6 +212,7 @@ class Feed:
         try:
             prefetcher.consumer.stream = _adopt(self._stream, prefetcher)
             prefetcher.attach(self, self._prefetcher)
+            self._loaded = prefetcher.position()
             self._prefetcher = prefetcher
         except BaseException:
             # Ctrl-C may come right behind the assignment, and then the feed has the new one.
@@ -216,6 +221,45 @@ class Feed:
             raise
         # Last, for it blocks: should Ctrl-C interrupt it, the first next() does the rest.
         prefetcher.end_predecessor()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next ``for`` serve a certain epoch from its start.
+
+        Unless it is called, epochs count up, and every one has an order of its own. Where the epoch
+        is the next one anyhow nothing happens, so that a loop may call this before each of its
+        epochs. Otherwise what was read ahead is dropped, and an earlier iterator ends. A state
+        that was loaded in the middle of the epoch stays: then the rest of it is served. Under
+        ``rng: caffe`` the generator goes on from where it is.
+
+        Args:
+            epoch: Its number, from 0.
+
+        Raises:
+            TypeError: With ``last_batch: wrap``, which has no epochs, or for what is no integer.
+            ValueError: There is no such epoch.
+            FeedClosedError: The feed is closed.
+
+        Example:
+            >>> import prefetch, prefetch.testing
+            >>> with prefetch.testing.example_database() as path:
+            ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+            ...         feed.set_epoch(3)
+            ...         print([(batch.epoch, batch.number) for batch in feed])
+            [(3, 0), (3, 1)]
+        """
+        prefetcher = self._prefetcher
+        if prefetcher.components.order.last_batch == "wrap":
+            raise TypeError("a feed with last_batch: wrap is one endless stream without epochs")
+        epoch, most = index(epoch), self.config.epochs
+        if epoch < 0 or (most is not None and epoch >= most):
+            bound = "" if most is None else f" to {most - 1}, since epochs is {most}"
+            raise ValueError(f"expected an epoch from 0{bound}, found {epoch}")
+        here = prefetcher.position()
+        # Within an epoch that was begun the next iterator starts the next one.
+        upcoming = here.epoch + (here.served > 0 and here != self._loaded)
+        if epoch != upcoming:
+            there = replace(here, epoch=epoch, served=0)
+            self.load_state_dict(prefetcher.components.state_of(there))
 
     def _translate_error(
         self, error: BaseException, prefetcher: Prefetcher, taken: Taken

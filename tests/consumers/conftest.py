@@ -47,9 +47,9 @@ def run_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     monkeypatch.chdir(tmp_path)
 
     def run(library: str) -> None:
-        guide = CHECKOUT / "docs" / "guide" / "torch-and-jax.md"
+        guide = CHECKOUT / "docs" / "guide" / {"torch": "pytorch.md", "jax": "jax.md"}[library]
         blocks = re.findall(r"^```py\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
-        (block,) = (block for block in blocks if f"import {library}\n" in block)
+        block = next(block for block in blocks if f"import {library}\n" in block)
         exec(compile(block, str(guide), "exec"), {"__name__": "__main__"})  # noqa: S102 - our own
 
     return run

@@ -54,7 +54,8 @@ def test_a_tensor_of_batch_3_is_itself_at_batch_300(
 ) -> None:
     kept = kept_from_3_to_300(feed, lambda blob: export(blob)[1:, 0])  # a view of it
     assert (kept == torch.tensor([13.0, 14, 15])[:, None, None]).all()
-    assert feed.stats().slots_leased == 1
+    # What the host sees of a device's memory is a copy, which holds no slot.
+    assert feed.stats().slots_leased == (1 if feed.device.name == "cpu" else 0)
     del kept
     assert feed.stats().slots_leased == 0
 

@@ -17,8 +17,8 @@ def _classes() -> list[type]:
     found = set()
     for package in (memory, prefetch):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            if module.name.startswith("memory._cuda"):
-                continue  # needs CuPy
+            if module.name.startswith(("memory._cuda", "prefetch.torch", "prefetch.jax")):
+                continue  # needs a library that is not here
             for value in vars(importlib.import_module(module.name)).values():
                 if isinstance(value, type) and "__del__" in vars(value):
                     found.add(value)

@@ -44,12 +44,28 @@ def test_importing_takes_less_than_half_a_second(distribution: Distribution) -> 
 
 
 @pytest.mark.parametrize(
-    "module", ["cupy", "cv2", "matplotlib", "pydantic", "rich", "ruamel", "simplejpeg"]
+    "module",
+    ["cupy", "cv2", "jax", "matplotlib", "pydantic", "rich", "ruamel", "simplejpeg", "torch"],
 )
 def test_importing_does_not_bring_along_what_is_slow_and_not_always_needed(
     module: str, imported_modules: set[str]
 ) -> None:
     assert module not in imported_modules
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_a_loader_for_a_library_that_is_not_there_says_so(library: str) -> None:
+    code = f"import sys; sys.modules[{library!r}] = None; import prefetch.{library}"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert run.returncode == 1
+    assert f"ModuleNotFoundError: prefetch.{library} needs" in run.stderr
+    assert f"pip install {library}" in run.stderr
 
 
 @pytest.fixture(scope="module")
