@@ -29,7 +29,7 @@ from memory._simulated.bus import Bus, TransferStats
 from memory._simulated.kernels import SimulatedKernels
 from memory._simulated.memory import SimulatedMemory
 from memory._simulated.stream_registry import SimulatedStreams
-from memory._simulated.worker import Work
+from memory._simulated.stream_thread import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable

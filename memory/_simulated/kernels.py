@@ -10,7 +10,7 @@ import numpy as np
 
 from memory._device.checks import check_byte, check_equal_sizes, check_floats
 from memory._errors import NotImplementedDeviceError
-from memory._simulated.worker import Work
+from memory._simulated.stream_thread import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable

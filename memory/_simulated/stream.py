@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from memory._device.closeable import Closeable, warn_collected_open
 from memory._device.event import HostEvent
-from memory._simulated.worker import Record, Wait
+from memory._simulated.stream_thread import Record, Wait
 
 if TYPE_CHECKING:
     from memory._device.device import Device
     from memory._device.event import Event
-    from memory._simulated.worker import StreamWorker, Work
+    from memory._simulated.stream_thread import StreamWorker, Work
 
 
 class SimulatedStream(Closeable):

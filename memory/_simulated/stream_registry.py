@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from memory._device.checks import describe_owner
 from memory._errors import ClosedError, DeviceMismatchError
 from memory._simulated.stream import SimulatedStream
-from memory._simulated.worker import StreamWorker, close_group
+from memory._simulated.stream_thread import StreamWorker, close_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -30,7 +30,7 @@ from prefetch._plan.order import Order
 from prefetch._plan.position import Position
 from prefetch._plan.words import Word
 from prefetch._process.limits import num_cores
-from prefetch._process.nested import mark_entry
+from prefetch._process.reentrancy import mark_entry
 from prefetch._record.layouts.datum import DATUM
 from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record

@@ -18,10 +18,10 @@ from prefetch._errors.classes import (
     StateError,
 )
 from prefetch._errors.printable import counted
+from prefetch._feed.async_iteration import AsyncServing
 from prefetch._feed.into import Into
-from prefetch._feed.serving import AsyncServing
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
-from prefetch._process.nested import is_nested, mark_entry
+from prefetch._process.reentrancy import is_nested, mark_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 from memory import SyncedMemoryError
 from prefetch._errors.classes import BatchesHeldError, FeedBusyError
 from prefetch._pipeline.hand_over import hand_over
-from prefetch._process.nested import mark_entry
 from prefetch._process.nvtx import ranged
+from prefetch._process.reentrancy import mark_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

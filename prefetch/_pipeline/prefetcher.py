@@ -24,7 +24,7 @@ from prefetch._pipeline.consumer import Consumer
 from prefetch._pipeline.coordinator import Coordinator
 from prefetch._pipeline.reader import Reader
 from prefetch._pipeline.stats import FeedStats
-from prefetch._process.nested import mark_entry
+from prefetch._process.reentrancy import mark_entry
 from prefetch._ring.lease import FeedEnd
 from prefetch._ring.slot_state import SlotState
 

@@ -19,9 +19,10 @@ tests repeat it on a smaller set). Everything else is OpenCV's: CMYK, turned ima
 
 A damaged JPEG still decodes, to pixels that are partly grey or shifted, and OpenCV 4 and Caffe use
 them without a word. Here libjpeg is asked about every JPEG, whoever decodes it, and what it remarks
-is a fault, save for what is known to leave the pixels as they are (:mod:`prefetch._record.jpeg`).
+is a fault, save for what is known to leave the pixels as they are
+(:mod:`prefetch._record.jpeg_markers`).
 
-Nothing is decoded before its header has told what it takes (:mod:`prefetch._record.image_format`).
+Nothing is decoded before its header says what it takes (:mod:`prefetch._record.image_format`).
 An image may have `FREE_PIXELS`; a larger one has a limit in proportion to the bytes that are there.
 """
 
@@ -35,7 +36,7 @@ import numpy as np
 from prefetch._process.nvtx import ranged
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.image_format import Canvas, UnknownFormatError, canvas_of, format_of
-from prefetch._record.jpeg import (
+from prefetch._record.jpeg_markers import (
     JPEG_SIGNATURE,
     JpegHeader,
     lacks_end,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from prefetch._record.datum import DatumView
+from prefetch._record.datum_view import DatumView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ import numpy as np
 from memory import SyncedMemoryError
 from memory._device.event import Failure, HostEvent
 from memory.threads import ThreadStart
-from prefetch._process.nested import mark_entry
+from prefetch._process.reentrancy import mark_entry
 
 if TYPE_CHECKING:
     from memory import Device

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
 from prefetch._errors.printable import printable_path
-from prefetch._source.backends import open_database
+from prefetch._source.open_backend import open_database
 from prefetch._source.records import RecordReader, Records, Walker
 from prefetch._source.sequence import RecordSequence
 

@@ -14,7 +14,7 @@ import numpy as np
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError, Fault, Reason
 from prefetch._record.image_format import format_of
-from prefetch._record.jpeg import JPEG_SIGNATURE, read_jpeg_header
+from prefetch._record.jpeg_markers import JPEG_SIGNATURE, read_jpeg_header
 from prefetch._record.layouts.datum import DATUM
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefetch._record.datum import DatumView
+    from prefetch._record.datum_view import DatumView
 
     Shape: TypeAlias = tuple[int, int, int]
 

@@ -17,7 +17,7 @@ from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
-from prefetch._source.backends import open_database
+from prefetch._source.open_backend import open_database
 from prefetch._tools.examine import Examiner
 
 if TYPE_CHECKING:

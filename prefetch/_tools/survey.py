@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from prefetch._process.limits import num_cores
-from prefetch._source.backends import open_database
+from prefetch._source.open_backend import open_database
 from prefetch._source.records import Records, Walker
 from prefetch._source.sequence import RecordSequence
 from prefetch._tools.examine import Examiner

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from prefetch._record.datum import DatumView
+    from prefetch._record.datum_view import DatumView
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from prefetch._errors.classes import FeedClosedError
-from prefetch._source import backends
+from prefetch._source import open_backend
 from prefetch._source.backend import SampledRecord, StoredBytes
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ListBackend:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._lists: dict[str, list[tuple[bytes, bytes]]] = {}
         self.opened: list[ListDatabase] = []
-        monkeypatch.setattr(backends, "OPENERS", [self.open, *backends.OPENERS])
+        monkeypatch.setattr(open_backend, "OPENERS", [self.open, *open_backend.OPENERS])
 
     def put(self, path: Path, records: Iterable[tuple[bytes, bytes]]) -> Path:
         """Let a path name some records, and return it."""

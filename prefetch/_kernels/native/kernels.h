@@ -75,7 +75,7 @@ static inline bool set_fault(struct fault *fault, enum reason reason, int num_nu
 #define NUMBERS(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
 
-/* datum.c: DatumView of prefetch/_record/datum.py. */
+/* datum.c: DatumView of prefetch/_record/datum_view.py. */
 
 struct datum {
     int32_t channels, height, width, label; /* as stored; 0 where absent */

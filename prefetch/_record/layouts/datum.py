@@ -9,7 +9,7 @@ from prefetch._record.image_format import format_of
 from prefetch._record.wire import DatumError, parse_datum
 
 if TYPE_CHECKING:
-    from prefetch._record.datum import DatumView
+    from prefetch._record.datum_view import DatumView
 
 # Formats whose first bytes are hardly ever those of something else.
 _SURE_FORMATS: Final = frozenset(("jpeg", "png", "gif", "webp"))

@@ -65,7 +65,7 @@ class LmdbDatabase:
     def open(
         cls, source: Source, *, lock: bool = False, index_progress: IndexProgress | None = None
     ) -> LmdbDatabase:
-        """Open a database; see `prefetch._source.backends.Opener`. It takes every source."""
+        """Open a database; see `prefetch._source.open_backend.Opener`. It takes every source."""
         return cls(Snapshot(source, lock=lock), index_progress)
 
     @property

@@ -6,6 +6,7 @@ the two, `Examples` is all that either knows of the other.
 
 from __future__ import annotations
 
+from prefetch._tools.convert.conversion import convert
 from prefetch._tools.convert.draft_folder import check_free
 from prefetch._tools.convert.errors import (
     ChangedInputError,
@@ -22,7 +23,6 @@ from prefetch._tools.convert.inputs.labels import LabelRule
 from prefetch._tools.convert.inputs.open import Input, InputOptions, Kind, open_input
 from prefetch._tools.convert.inputs.treatment import Treatment
 from prefetch._tools.convert.report import Report, is_finished
-from prefetch._tools.convert.store import convert
 
 __all__ = [
     "ChangedInputError",

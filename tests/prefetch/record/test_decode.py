@@ -15,7 +15,7 @@ from processes import run_code
 from prefetch._record import decode
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError, Reason
-from prefetch._record.jpeg import read_jpeg_header
+from prefetch._record.jpeg_markers import read_jpeg_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

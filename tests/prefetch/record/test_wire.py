@@ -13,7 +13,7 @@ from prefetch.caffe import Datum
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from prefetch._record.datum import DatumView
+    from prefetch._record.datum_view import DatumView
 
 MINUS_ONE = b"\xff" * 9 + b"\x01"
 

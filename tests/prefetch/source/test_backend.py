@@ -10,7 +10,7 @@ from databases import records_of
 from list_backend import ListBackend
 
 import prefetch
-from prefetch._source import backends
+from prefetch._source import open_backend
 from prefetch._source.lmdb.database import LmdbDatabase
 from prefetch._tools.preview import record_sheet
 from prefetch._tools.survey import survey_database
@@ -181,4 +181,4 @@ def test_a_survey_and_a_picture_ask_for_no_more(backend: ListBackend, tmp_path: 
 
 
 def test_lmdb_is_asked_last_and_takes_what_is_left() -> None:
-    assert backends.OPENERS[-1] == LmdbDatabase.open
+    assert open_backend.OPENERS[-1] == LmdbDatabase.open

@@ -304,7 +304,7 @@ def test_all_cores_read_at_the_same_time(
 
     monkeypatch.setattr(opened.examples, "read", read_together)
     monkeypatch.setattr(type(opened.examples), "chunk", 1)
-    monkeypatch.setattr("prefetch._tools.convert.store.num_cores", lambda: 4)
+    monkeypatch.setattr("prefetch._tools.convert.conversion.num_cores", lambda: 4)
     assert 8 == convert(opened.examples, tmp_path / "db").num_stored
 
 

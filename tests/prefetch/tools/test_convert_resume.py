@@ -33,11 +33,11 @@ from prefetch._tools.convert import (
     convert,
     open_input,
 )
+from prefetch._tools.convert.conversion import description_of
 from prefetch._tools.convert.draft import NOTE_BYTES, Draft
 from prefetch._tools.convert.examples import Example
 from prefetch._tools.convert.resume import note_of
 from prefetch._tools.convert.stamps import stamp_of_all
-from prefetch._tools.convert.store import description_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -34,7 +34,7 @@ from prefetch._errors.printable import counted
 from prefetch._files.input import check_regular, open_regular
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError, Reason
-from prefetch._record.jpeg import read_jpeg_header
+from prefetch._record.jpeg_markers import read_jpeg_header
 from prefetch._record.wire import encode_datum
 from prefetch._tools.convert.errors import UNWRITABLE, UnreadableError
 from prefetch._tools.convert.examples import Example

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
-from prefetch._process.nested import mark_entry
+from prefetch._process.reentrancy import mark_entry
 
 if TYPE_CHECKING:
     from memory import Device, Stream
