@@ -721,7 +721,7 @@ class TestProcessEnd:
             import os, signal, sys
             from memory import DeviceError, open_device
             from memory._device import accounting as _ledger
-            from memory._simulated import worker as _simulated_worker
+            from memory._simulated import stream_thread as _simulated_worker
             device, cpu = open_device("simulated"), open_device("cpu")
             stream, dropped = device.make_stream("parents"), device.make_stream("dropped")
             stream.synchronize()
