@@ -150,7 +150,8 @@ class Delivery:
         lacking = num_leased + self._prefetch - len(ring.slots)
         # What has come back to the inbox will be no more of these; where no batch is taken, and no
         # call may come to ask again, it is counted.
-        returned = ring.inbox.qsize() - ring.num_wake_ups
+        # Nothing is known where the inbox also has the events of blocks of host memory in it.
+        returned = ring.inbox.qsize() - ring.num_wake_ups if ring.pool is None else 0
         if lacking > 0 and (lacking > returned or self.served.next not in self._ready):
             for _ in range(ring.num_held + self._prefetch - len(ring.slots)):
                 ring.grow()

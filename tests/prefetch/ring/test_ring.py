@@ -414,6 +414,24 @@ def test_wake_ups_are_not_taken_for_batches_that_have_come_back() -> None:
     assert bench.ring.num_wake_ups == 0
 
 
+def test_nor_is_the_event_of_a_block_that_can_be_lent_again() -> None:
+    """Where it were, and no further call came, fewer batches would be ahead than were asked for."""
+    with open_device("simulated") as device:
+        bench = Bench(device)
+        for _ in range(3):
+            bench.fill(bench.open())
+        held = [bench.take() for _ in range(2)]
+        passed: Any = object()
+        bench.ring.inbox.put(passed)
+        bench.delivery.make_room()
+        assert len(bench.ring.slots) == len(held) + 2
+        assert bench.ring.inbox.get_nowait() is passed
+        del held
+        bench.schedule.abandon()
+        bench.delivery.abandon()
+        bench.ring.close()
+
+
 class _Mute:
     """An event of which the device cannot tell whether it has passed."""
 
