@@ -1,9 +1,10 @@
-"""The guide's table of options is the one that the models give."""
+"""The table of options, and the types of keywords, are those that the models give."""
 
 from __future__ import annotations
 
 import pytest
 
+import gen_keywords
 import gen_options
 
 
@@ -22,3 +23,8 @@ def test_only_what_is_between_the_markers_is_written() -> None:
 def test_a_missing_marker_is_an_error() -> None:
     with pytest.raises(ValueError, match="end of options"):
         gen_options.with_table(gen_options.BEGIN)
+
+
+def test_the_types_of_keywords_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    status = gen_keywords.main(["--check"])
+    assert (0, "") == (status, capsys.readouterr().err)
