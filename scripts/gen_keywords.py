@@ -7,12 +7,12 @@ With --check nothing is written, and the exit status is 1 where the module is no
 
 from __future__ import annotations
 
-import argparse
 import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from generated import write_or_check
 from prefetch._config.schema import config_schema, option_table
 
 if TYPE_CHECKING:
@@ -137,17 +137,9 @@ def _quote(word: object) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the module, and return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only compare, and write nothing")
-    check = parser.parse_args(arguments).check
-    wanted = module_text()
-    if MODULE.exists() and MODULE.read_text(encoding="utf-8") == wanted:
-        return 0
-    if check:
-        print(f"{MODULE} is not up to date; run: python scripts/gen_keywords.py", file=sys.stderr)
-        return 1
-    MODULE.write_text(wanted, encoding="utf-8")
-    return 0
+    return write_or_check(
+        {MODULE: module_text()}, script="gen_keywords", doc=__doc__, arguments=arguments
+    )
 
 
 if __name__ == "__main__":
