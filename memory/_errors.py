@@ -34,6 +34,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from memory.wording import pip_install
+
 
 class SyncedMemoryError(Exception):
     """Root of everything that this package raises on purpose."""
@@ -322,8 +324,7 @@ class MissingPackageError(SyncedMemoryError, ImportError):
         self.package = package
         self.extra = extra
         super().__init__(
-            f"{what} needs the package {package}, which is not installed: "
-            f"pip install '/path/to/checkout[{extra}]'"
+            f"{what} needs the package {package}, which is not installed: {pip_install(extra)}"
         )
 
 

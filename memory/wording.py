@@ -11,12 +11,28 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+CHECKOUT: Final = "/path/to/checkout"
+INDEXED: Final = "ringfeed"
+
+DISTRIBUTION: Final = CHECKOUT
+"""What pip installs this library from: INDEXED, once an index has it. Then run gen_install.py."""
+
 _LONGEST_SHOWN: Final = 80
 _MOST_SHOWN_BITS: Final = 4096  # Python refuses to write out 4300 digits
 # More of each than an error shows: a value may hold any number of them.
 _REPR: Final = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxdict = _LONGEST_SHOWN
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 2 * _LONGEST_SHOWN
+
+
+def pip_install(extra: str) -> str:
+    """Return the command that installs this library; with an extra, unless that is empty.
+
+    Example:
+        >>> pip_install("cuda13")
+        "pip install '/path/to/checkout[cuda13]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 
 def nearest(word: object, choices: Iterable[str]) -> str | None:

@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
@@ -72,7 +72,7 @@ def train(
     progress: Progress,
 ) -> Training:
     """Train on the first NUM_TRAIN records, in a new order every epoch."""
-    options = {} if threads is None else {"threads": threads}
+    options: dict[str, Any] = {} if threads is None else {"threads": threads}
     with prefetch.open(
         CONFIG,
         source=database,

@@ -7,10 +7,10 @@ With --check nothing is written, and the exit status is 1 where the table is not
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
+from generated import write_or_check
 from prefetch._config.schema import option_table
 
 GUIDE = Path(__file__).resolve().parent.parent / "docs" / "guide" / "configuration.md"
@@ -38,18 +38,12 @@ def with_table(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the table, and return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only compare, and write nothing")
-    check = parser.parse_args(arguments).check
-    present = GUIDE.read_text(encoding="utf-8")
-    wanted = with_table(present)
-    if present == wanted:
-        return 0
-    if check:
-        print(f"{GUIDE} is not up to date; run: python scripts/gen_options.py", file=sys.stderr)
-        return 1
-    GUIDE.write_text(wanted, encoding="utf-8")
-    return 0
+    return write_or_check(
+        {GUIDE: with_table(GUIDE.read_text(encoding="utf-8"))},
+        script="gen_options",
+        doc=__doc__,
+        arguments=arguments,
+    )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 from memory._cuda.runtime import cupy, runtime
 from memory._device.device import DeviceBuffer
 from memory._errors import DeviceError, NotImplementedDeviceError
+from memory.wording import pip_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,9 +112,8 @@ def explained(device: str, operation: str) -> Iterator[None]:
                 device,
                 operation=operation,
                 missing="it runs a kernel, and NVRTC, which compiles kernels, is not installed: "
-                "install ringfeed[cuda12-ctk] or ringfeed[cuda13-ctk], whichever CuPy is of, from "
-                "a checkout of ringfeed (pip install '/path/to/checkout[cuda13-ctk]'), or a CUDA "
-                "toolkit",
+                "install ringfeed[cuda12-ctk] or ringfeed[cuda13-ctk], whichever CuPy is of "
+                f"({pip_install('cuda13-ctk')}), or a CUDA toolkit",
             ) from error
         if getattr(error, "status", None) == _NOT_SUPPORTED:
             raise NotImplementedDeviceError(

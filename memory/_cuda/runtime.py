@@ -15,6 +15,7 @@ import os
 from typing import Any, Final
 
 from memory._errors import DeviceUnavailableError
+from memory.wording import pip_install
 
 # No sign of a missing GPU: there are too many open files, or there is no memory.
 _NO_MORE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -101,8 +102,7 @@ def _without_cupy(spec: str) -> DeviceUnavailableError:
         spec,
         reason=reason,
         cure="install ringfeed[cuda13] for a driver that supports CUDA 13, or ringfeed[cuda12] "
-        "for an older one, never both, from a checkout of ringfeed, as in "
-        "pip install '/path/to/checkout[cuda13]'",
+        f"for an older one, never both: {pip_install('cuda13')}",
     )
 
 
@@ -151,7 +151,7 @@ def _explain_driver() -> tuple[str, str]:
     if found == 0:
         return "there is no NVIDIA driver", f"install one on a machine with a GPU; {_USE_CPU}"
     major = found // 1000
-    instead = f"install ringfeed[cuda{major}] in its place, from a checkout of ringfeed"
+    instead = f"install ringfeed[cuda{major}] in its place: {pip_install(f'cuda{major}')}"
     other = f", or {instead}" if major == 12 else ""
     reason = (
         f"the NVIDIA driver is too old: it supports CUDA {_version(found)}, and the CuPy that is "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from memory.wording import nearest, printable_value, printable_with_kind
-from prefetch._config.foreign_names import CALLED_HERE
+from prefetch._config.foreign_names import CALLED_HERE, FUNCTIONS
 from prefetch._errors.classes import ConfigError, ConfigFault, ConfigNotFoundError, PrefetchError
 from prefetch._errors.os_limits import describe_os_error
 from prefetch._files.path_hints import hint
@@ -164,6 +164,8 @@ def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[C
 
 
 def _cure(kind: str, value: object) -> str:
+    if kind == "model_type" and callable(value):
+        return f"; {FUNCTIONS}"
     if kind in {"int_type", "float_type"} and isinstance(value, str) and _is_number(value):
         return "; write the number without quotes"
     if (

@@ -6,18 +6,25 @@ with options that contradict each other (:mod:`prefetch._config.contradictions`)
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from prefetch._config.contradictions import find_contradictions
 from prefetch._config.faults import closest_key, explain_errors, with_ancestors
+from prefetch._config.keywords import OPTIONS
 from prefetch._config.models import FeedOptions
 from prefetch._config.option_types import to_plain
 from prefetch._errors.classes import ConfigError, ConfigFault
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from prefetch._config.keywords import FeedKeywords
 
 logger = logging.getLogger("prefetch")
 
@@ -37,7 +44,7 @@ class FeedConfig(FeedOptions):
         0
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[FeedKeywords]) -> None:
         given: dict[str, Any] = to_plain(options)
         faults: list[ConfigFault] = []
         try:
@@ -68,6 +75,18 @@ class FeedConfig(FeedOptions):
                 "prefetch is 1: reading overlaps with the consumer, but one slow batch makes it "
                 "wait; 2 or more evens that out"
             )
+
+
+if FeedConfig.__doc__:  # python -OO leaves it out
+    FeedConfig.__doc__ = f"{inspect.cleandoc(FeedConfig.__doc__)}\n\n{OPTIONS}"
+# Without pydantic's annotations, which are a page of validators.
+_signature = inspect.signature(FeedConfig)
+FeedConfig.__signature__ = _signature.replace(
+    parameters=[
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in _signature.parameters.values()
+    ]
+)
 
 
 def _keys(options: Mapping[str, Any], group: str = "") -> Iterator[str]:

@@ -25,7 +25,8 @@ from prefetch._files.path_hints import URL
 if TYPE_CHECKING:
     from prefetch._config.yaml import YamlDocument
 
-_EXAMPLE = 'prefetch.open({"source": "/data/train_lmdb", "batch_size": 64})'
+_EXAMPLE = 'prefetch.open("/data/train_lmdb", batch_size=64)'
+_OPTIONS = "options"
 
 
 def load_config(
@@ -35,7 +36,8 @@ def load_config(
 
     Args:
         origin: Path of a YAML file, whose own paths are relative to it; or the same options as a
-            mapping, whose paths are relative to the working directory; or a configuration.
+            mapping, whose paths are relative to the working directory; or a configuration. None:
+            the overrides are all there is.
         **overrides: Options that win over those of ``origin``, their paths relative to the
             working directory. Mappings (``transform={"crop_size": 24}``) merge key by key.
 
@@ -46,14 +48,14 @@ def load_config(
     lines: Mapping[str, int] = {}
     place: ConfigPlace | None = None
     faults: list[ConfigFault] = []
-    name = origin_name(origin)
+    name = origin_name(origin, overrides)
     if isinstance(origin, FeedConfig):
         if not overrides:
             return origin
         options = to_plain(origin)
         place = place_of(origin)
-    elif isinstance(origin, Mapping):
-        options = to_plain(origin)
+    elif origin is None or isinstance(origin, Mapping):
+        options = to_plain(origin or {})
     else:
         document = _read_file(Path(name))
         options, lines, faults = document.values, document.lines, list(document.faults)
@@ -62,9 +64,9 @@ def load_config(
     # An option whose value was refused is not missing as well.
     refused = {fault.key for fault in faults} - options.keys()
     try:
-        config = FeedConfig(**_merge(options, given))
+        config = FeedConfig(**merge_options(options, given))
     except ConfigError as error:
-        overridden = set(_leaves(given))
+        overridden = set(option_leaves(given))
         for fault in error.faults:
             closest = closest_key(fault.key, lines)
             if closest is None or closest_key(fault.key, overridden) is not None:
@@ -73,11 +75,11 @@ def load_config(
                 faults.append(replace(fault, line=lines[closest]))
     else:
         if not faults:
-            return put_place(config, _drop_overridden(place, list(_leaves(given))))
+            return put_place(config, drop_overridden(place, list(option_leaves(given))))
     raise ConfigError(name, sort_by_line(faults))
 
 
-def _drop_overridden(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlace | None:
+def drop_overridden(place: ConfigPlace | None, overridden: Sequence[str]) -> ConfigPlace | None:
     """Return where options stand, but for those that were given in place of them."""
     if place is None:
         return None
@@ -96,17 +98,28 @@ def _name_of_file(origin: object) -> str:
             return make_encodable(expand_home(name))
         except ValueError as error:
             raise ConfigError("configuration", (ConfigFault("", str(error)),)) from None
+    found = "nothing" if origin is None else printable_with_kind(origin)
     message = (
-        "expected the path of a YAML file, or the options as a mapping or a FeedConfig, as in "
-        f"{_EXAMPLE}; found {'nothing' if origin is None else printable_with_kind(origin)}"
+        "expected the path of a YAML file, or the options as a mapping or a FeedConfig, or a "
+        f"database, as in {_EXAMPLE}; found {found}"
     )
     raise ConfigError("configuration", (ConfigFault("", message),))
 
 
-def origin_name(origin: object) -> str:
-    """Return what errors call a configuration: its file, or a word where there is none."""
+def origin_name(origin: object, overrides: Mapping[str, Any]) -> str:
+    """Return what errors call a configuration: its file, or a word where there is none.
+
+    Args:
+        origin: As for `load_config`.
+        overrides: Likewise.
+
+    Raises:
+        ConfigError: It is none.
+    """
     if isinstance(origin, FeedConfig):
         return "FeedConfig"
+    if origin is None and overrides:
+        return _OPTIONS
     return "mapping" if isinstance(origin, Mapping) else _name_of_file(origin)
 
 
@@ -116,7 +129,7 @@ def _read_file(path: Path) -> YamlDocument:
         found = "a database" if path.name == "data.mdb" else "a folder"
         message = (
             f"expected a YAML file, found {found}; a database is given as the option source: "
-            f'prefetch.open({{"source": "{path}"}}), or source: {path} in a YAML file'
+            f'prefetch.open(source="{path}"), or source: {path} in a YAML file'
         )
         raise ConfigError(str(path), (ConfigFault("", message),))
     if path.suffix == ".prototxt":
@@ -146,20 +159,22 @@ def _anchor(value: object, folder: Path) -> object:
     return value
 
 
-def _merge(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with others in their place; mappings are merged key by key."""
     merged = dict(options)
     for name, value in overrides.items():
         beneath = merged.get(name)
         if isinstance(beneath, Mapping) and isinstance(value, Mapping):
-            merged[name] = _merge(beneath, value)
+            merged[name] = merge_options(beneath, value)
         else:
             merged[name] = value
     return merged
 
 
-def _leaves(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
+def option_leaves(options: Mapping[str, Any], group: str = "") -> Iterator[str]:
+    """Yield the dotted names of options, each group's members in place of it."""
     for name, value in options.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{group}{name}.")
+            yield from option_leaves(value, f"{group}{name}.")
         else:
             yield f"{group}{name}"

@@ -152,8 +152,8 @@ class FeedOptions(_Options):
 
     source: Sources = Field(
         description=(
-            "LMDB of Datum records: its folder, its data.mdb, or a list of such read in turn; "
-            "relative to this file."
+            "LMDB of Datum records: its folder, its data.mdb, a pattern such as shards/*_lmdb, or "
+            "a list of such, read in turn; relative to this file."
         ),
     )
     subset: SubsetConfig | None = Field(

@@ -6,6 +6,7 @@ schema. Pydantic's own unions would report a fault once for each alternative.
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import re
@@ -112,7 +113,10 @@ def _path(value: object) -> Path:
         if isinstance(name, str) and "\0" in name:
             raise ValueError(f"no path holds a NUL character, found {printable_with_kind(name)}")
         if isinstance(name, str) and URL.match(name):
-            raise ValueError(f"expected a local path, found the URL {name[:80]!r}; copy it here")
+            raise ValueError(
+                f"expected a local path, found the URL {name[:80]!r}; URLs are not read yet, copy "
+                "it here"
+            )
         if isinstance(name, str) and name:
             try:
                 return make_absolute(make_encodable(name), Path())
@@ -133,7 +137,21 @@ def _sources(value: object) -> tuple[Path | lmdb.Environment, ...]:
     sources = tuple(value) if isinstance(value, Sequence) and many else (value,)
     if not sources:
         raise ValueError("expected at least one database, found an empty list")
-    return tuple(item if isinstance(item, lmdb.Environment) else _path(item) for item in sources)
+    return tuple(
+        found
+        for item in sources
+        for found in ([item] if isinstance(item, lmdb.Environment) else _matching(_path(item)))
+    )
+
+
+def _matching(path: Path) -> list[Path]:
+    """Return the paths that a pattern matches, in their order; itself where that is none."""
+    name = str(path)
+    if not glob.has_magic(name) or os.path.lexists(path):
+        return [path]
+    found = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - of the whole path
+    # LMDB puts lock files beside single files, with the same beginning.
+    return [Path(one) for one in found if not one.endswith("-lock")] or [path]
 
 
 _MOST_THREADS = 1024  # to start them takes seconds, in which Ctrl-C waits for each

@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
+from prefetch._config.foreign_names import CALLED_HERE
 from prefetch._errors.classes import ConfigError, ConfigFault
 from prefetch._feed.feed import Feed
 from prefetch._feed.open import open as open_feed
@@ -34,23 +35,8 @@ _WITHOUT_EFFECT: Final = frozenset(
 
 _CUDA: Final = "cuda"
 
-_ORDER: Final = (
-    "the feed makes the order: write shuffle=True for another one every epoch, subset for a part "
-    "of the records, and shard for the share of this process"
-)
-_REFUSED: Final = {
-    "sampler": _ORDER,
-    "batch_sampler": f"{_ORDER}; batch_size and drop_last are options too",
-    "collate_fn": (
-        "records are decoded into one array, which no function collates; do what it does to the "
-        "batch in the loop"
-    ),
-    "worker_init_fn": (
-        "readers are threads of this process and draw nothing of their own; write seed=N and "
-        "leave it out"
-    ),
-    "generator": "write seed=N: order, crops and mirrors follow from it",
-}
+_REFUSED: Final = ("batch_sampler", "collate_fn", "generator", "sampler", "worker_init_fn")
+_ORDER: Final = CALLED_HERE["sampler"]
 
 Item = TypeVar("Item")
 
@@ -300,9 +286,9 @@ def _translated(options: dict[str, Any]) -> dict[str, Any]:
     for name in unused:
         del translated[name]
     faults = [
-        ConfigFault(name, _REFUSED[name])
-        for name in _REFUSED.keys() & translated.keys()
-        if translated.pop(name) is not None
+        ConfigFault(name, CALLED_HERE[name])
+        for name in _REFUSED
+        if translated.pop(name, None) is not None
     ]
     drop_last = translated.pop("drop_last", None)
     if drop_last is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from prefetch._config.keywords import OPTIONS, OpenKeywords
 from prefetch._errors.classes import ConfigError, SourceError
 from prefetch._errors.os_limits import describe_limit
 from prefetch._feed.build import build_prefetcher
@@ -14,35 +16,42 @@ from prefetch._process.limits import memory_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import TypeAlias, Unpack
 
     from prefetch._config.feed_config import FeedConfig
     from prefetch._pipeline.prefetcher import Prefetcher
+    from prefetch._source.backend import Source
+
+    What: TypeAlias = Source | Sequence[Source] | Mapping[str, Any] | FeedConfig
 
 # Options that are compared with the records and the device, after the rest of the configuration.
 _FOUND_AT_OPENING = ("source", "shard", "quarantine", "transform")
 
 
 def open(  # noqa: A001 - reads as prefetch.open
-    config: str | os.PathLike[str] | Mapping[str, Any] | FeedConfig | None = None,
-    **overrides: Any,
+    what: What | None = None, /, **options: Unpack[OpenKeywords]
 ) -> Feed:
-    """Open a feed from a configuration.
+    """Open a feed from a database, a configuration, or a network's file.
 
     The database is opened and its first record looked at, from which follows what the ring will
     take: the log says it, and `Feed.stats`. Threads start with the first batch.
 
     Args:
-        config: Path of a YAML file (paths in it are relative to that file), a mapping with the
-            same options (relative to the working directory), or a `FeedConfig`. ``~`` stands for
-            the user's home in all of them. None is refused, with an example.
-        **overrides: Options that replace the configuration's; mappings merge key by key. ``device``
-            may be an open `memory.Device`, ``source`` an open ``lmdb.Environment``.
+        what: A database: its folder, its ``data.mdb``, a pattern (``shards/*_lmdb``), a list of
+            such, which are read in turn, or an open ``lmdb.Environment``. Or a configuration: a
+            ``.yaml`` file (paths in it are relative to that file), a mapping, or a `FeedConfig`.
+            Or a network's ``.prototxt``: what `open_prototxt` serves. ``~`` stands for the user's
+            home. None: the options are all there is.
+        **options: Options that win over what ``what`` says, listed below; mappings merge key by
+            key, and paths are relative to the working directory. ``config`` names a configuration
+            in place of ``what``. Beside a network's file there are those of `open_prototxt` too.
 
     Returns:
         The feed; close it, or use it in a ``with`` statement.
 
     Raises:
         ConfigError: The configuration has faults; all of them are listed.
+        ConfigNotFoundError: ``what`` is a text that names nothing.
         SourceError: There is no usable database at the source.
         DeviceUnavailableError: The device is not there.
         RingTooLargeError: The process or the device has no memory for the ring.
@@ -51,15 +60,39 @@ def open(  # noqa: A001 - reads as prefetch.open
     Example:
         >>> import prefetch, prefetch.testing
         >>> with prefetch.testing.example_database() as path:
-        ...     with prefetch.open({"source": path, "transform": {"crop_size": 6}}) as feed:
+        ...     with prefetch.open(path, transform={"crop_size": 6}) as feed:
         ...         print(next(iter(feed)).data.shape)
         (10, 3, 6, 6)
     """
-    with _limit_context(config):
-        from prefetch._config.load import load_config, origin_name  # noqa: PLC0415 - pydantic is slow
+    with _limit_context(what if what is not None else options.get("config")):
+        from prefetch._config.argument import sort_argument  # noqa: PLC0415 - pydantic is slow
+        from prefetch._config.load import load_config, origin_name  # noqa: PLC0415 - as above
 
-        loaded = load_config(config, **overrides)
-    return _open_feed(loaded, origin_name(config))
+        argument = sort_argument(what, options)
+        if argument.network is None:
+            config = load_config(argument.config, **argument.options)
+            origin = origin_name(argument.config, argument.options)
+        else:
+            from prefetch._prototxt.data_layer import read_data_layer  # noqa: PLC0415 - as above
+
+            # Called from here, for its warnings are on behalf of the caller's caller.
+            config = read_data_layer(argument.network, **argument.options).config
+            origin = os.fspath(argument.network)
+    return _open_feed(config, origin)
+
+
+# For help() and for completion in a notebook, which do not follow Unpack.
+open.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # functions may have one
+    [
+        inspect.Parameter("what", inspect.Parameter.POSITIONAL_ONLY, default=None),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...)
+            for name in OpenKeywords.__annotations__
+        ),
+    ]
+)
+if open.__doc__:  # python -OO leaves it out
+    open.__doc__ = f"{inspect.cleandoc(open.__doc__)}\n\n{OPTIONS}"
 
 
 def open_prototxt(
@@ -107,6 +140,7 @@ def open_prototxt(
     with _limit_context(path):
         from prefetch._prototxt.data_layer import read_data_layer  # noqa: PLC0415 - see open
 
+        ahead: dict[str, Any] = {} if prefetch is None else {"prefetch": prefetch}
         found = read_data_layer(
             path,
             phase=phase,
@@ -116,9 +150,9 @@ def open_prototxt(
             seed=seed,
             rank=rank,
             world_size=world_size,
-            prefetch=prefetch,
             threads=threads,
             device=device,
+            **ahead,
         )
     return _open_feed(found.config, os.fspath(path))
 

@@ -14,7 +14,10 @@ URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 # In a path that was made absolute a URL has one slash left, and the working directory before it.
 _HINTS: Final = (
-    (re.compile(r"(?:^|/)[A-Za-z][A-Za-z0-9+.-]+:(?:/|$)"), "URLs are not read; give a local path"),
+    (
+        re.compile(r"(?:^|/)[A-Za-z][A-Za-z0-9+.-]+:(?:/|$)"),
+        "URLs are not read yet; give a local path",
+    ),
     (
         re.compile(r"(?:^|/)[A-Za-z]:(?:\\|/|$)"),
         "paths of Windows are not read; in WSL the drive C: is the folder /mnt/c",
@@ -24,6 +27,7 @@ _HINTS: Final = (
         re.compile(r"(?:^|/)~(?:/|$)"),
         "a shell replaces ~ only outside of quotes and at the beginning",
     ),
+    (re.compile(r"[*?]|\[.+\]"), "it matches no path, as a pattern"),
 )
 _IMAGES: Final = "a database of images is made by: ringfeed convert ROOT LIST DB"
 _KINDS: Final = tuple(

@@ -18,6 +18,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, cast
 
+from memory.wording import DISTRIBUTION
 from prefetch import _shadowing
 from prefetch._kernels import reference
 
@@ -32,7 +33,7 @@ _CURE = "it is built where a C compiler is found: install one (gcc or clang), an
     f"this checkout again (python -m pip install --editable {_shadowing.HERE})"
     if _shadowing.is_checkout()
     else "the package again, from its sources (python -m pip install --force-reinstall "
-    "--no-cache-dir /path/to/checkout)"
+    f"--no-cache-dir {DISTRIBUTION})"
 )
 
 

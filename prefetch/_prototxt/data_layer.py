@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prefetch._config.faults import closest_key, expected_one_of, sort_by_line
 from prefetch._config.feed_config import FeedConfig
-from prefetch._config.option_types import make_absolute, make_encodable
+from prefetch._config.load import drop_overridden, merge_options, option_leaves
+from prefetch._config.option_types import make_absolute, make_encodable, to_plain
 from prefetch._config.origin import ConfigPlace, put_place
 from prefetch._errors.classes import (
     ConfigError,
@@ -34,7 +35,7 @@ from prefetch._prototxt.layers import NetworkLayer, read_layers
 from prefetch.caffe import DataParameter, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
 
@@ -104,10 +105,8 @@ def read_data_layer(
     seed: int | None = None,
     rank: int = 0,
     world_size: int = 1,
-    prefetch: int | None = None,
-    threads: int | str = "auto",
-    device: Any = "auto",
     argument_names: Mapping[str, str] = KEYWORDS,
+    **overrides: Any,
 ) -> DataLayer:
     """Read one Data layer of a network file as the configuration of a feed.
 
@@ -124,10 +123,8 @@ def read_data_layer(
         seed: What Caffe's generator is seeded with before the network is set up, of 32 bits.
         rank: This process among the ranks.
         world_size: How many ranks share the database.
-        prefetch: Batches kept ahead; None: the layer's own number.
-        threads: Reader threads, or ``auto``.
-        device: Where batches are delivered.
         argument_names: What the user calls ``layer``, ``phase`` and ``stages``.
+        **overrides: Options of a feed, in place of what the layer says or has by nature.
 
     Raises:
         ConfigError: The file cannot be parsed, no layer or several could be meant, or the layer
@@ -147,7 +144,8 @@ def read_data_layer(
     chosen = _choose(file, layers, phase.upper(), layer, argument_names)
     parameter, data = chosen.parameter, chosen.parameter.data_param
     folder = Path(root)
-    if data.backend != DataParameter.LMDB:
+    given = to_plain(overrides)
+    if data.backend != DataParameter.LMDB and "source" not in given:
         raise UnsupportedSourceError(
             str(file.absolute()), _backend_refusal(chosen, make_absolute(data.source, folder))
         )
@@ -158,26 +156,40 @@ def read_data_layer(
         {
             "source": make_absolute(data.source, folder) if data.source else "",
             "batch_size": data.batch_size,
-            "prefetch": data.prefetch if prefetch is None else prefetch,
-            "threads": threads,
-            "device": device,
+            "prefetch": data.prefetch,
             "phase": Phase.Name(of_layer).lower(),
             "seed": seed,
             "rng": "caffe",
-            "draws_before": chosen.draws_before if is_random(parameter, of_network) else 0,
+            "draws_before": (
+                chosen.draws_before
+                if is_random(parameter, of_network) and given.get("rng", "caffe") == "caffe"
+                else 0
+            ),
             "last_batch": "wrap",
-            "shard": {"rank": rank, "world_size": world_size, "policy": "caffe"},
+            "shard": {"rank": rank, "world_size": world_size, "policy": _policy(given)},
             "transform": _translate_transform(chosen, folder),
             "label_dtype": "float32",
             "labels": len(parameter.top) > 1,
         },
-        arguments=() if prefetch is None else ("prefetch",),
+        _spell_out_shard(given),
     )
     ignored = tuple(_find_ignored(chosen))
     unlike = _explain_difference(chosen) if is_random(parameter, of_network) else None
     for message in ignored if seed is None or unlike is None else (*ignored, unlike):
         warnings.warn(message, PrefetchWarning, stacklevel=3)
     return DataLayer(parameter.name, tuple(parameter.top), config, ignored, unlike)
+
+
+def _policy(given: Mapping[str, Any]) -> str:
+    """Return Caffe's way of sharding, or the one that goes with what is given in place of it."""
+    is_caffes = given.get("last_batch", "wrap") == "wrap" and not given.get("shuffle", False)
+    return "caffe" if is_caffes else "pad"
+
+
+def _spell_out_shard(given: dict[str, Any]) -> dict[str, Any]:
+    """Return options with ``shard: auto`` as a mapping, so that the policy stays."""
+    is_auto = given.get("shard") == "auto"
+    return {**given, "shard": {"rank": "auto", "world_size": "auto"}} if is_auto else given
 
 
 def _choose(
@@ -286,7 +298,7 @@ def _as_written(layer: NetworkLayer, name: str, values: Iterable[float]) -> list
 
 
 def _check(
-    file: Path, layer: NetworkLayer, options: dict[str, Any], *, arguments: Collection[str]
+    file: Path, layer: NetworkLayer, options: dict[str, Any], overrides: dict[str, Any]
 ) -> FeedConfig:
     """Return the configuration; its faults are named by the layer's fields, with their lines.
 
@@ -294,37 +306,42 @@ def _check(
         file: The network's file.
         layer: The layer.
         options: Options of the configuration.
-        arguments: Options that the caller gave in place of the layer.
+        overrides: Options that the caller gave in place of the layer.
     """
     faults: list[ConfigFault] = []
     if len(layer.parameter.top) not in {1, 2}:
         found = ", ".join(layer.parameter.top) or "none"
         message = f"expected one top, or a second for the labels; found {found}"
         faults.append(ConfigFault("top", message, layer.line("top")))
-    missing = [name for name in _NEEDED if not layer.parameter.data_param.HasField(name)]
+    missing = [
+        name
+        for name in _NEEDED
+        if name not in overrides and not layer.parameter.data_param.HasField(name)
+    ]
     for needed in missing:
         message = f"is missing; {_NEEDED[needed]}"
         faults.append(ConfigFault(_FIELDS[needed], message, layer.line("data_param")))
+    overridden = list(option_leaves(overrides))
     try:
-        config = FeedConfig(**options)
+        config = FeedConfig(**merge_options(options, overrides))
     except ConfigError as error:
         for fault in error.faults:
             if fault.key in missing:
                 continue
-            option = closest_key(fault.key, _FIELDS.keys() - set(arguments))
+            is_given = closest_key(fault.key, overridden) is not None
+            option = None if is_given else closest_key(fault.key, _FIELDS)
             if option is None:
-                faults.append(replace(fault, key=_ARGUMENTS.get(fault.key, fault.key)))
+                key = fault.key if is_given else _ARGUMENTS.get(fault.key, fault.key)
+                faults.append(replace(fault, key=key))
             else:
                 name = _FIELDS[option]
                 faults.append(replace(fault, key=name, line=layer.line(*name.split("."))))
     else:
         if not faults:
             place = {
-                option: (name, layer.line(*name.split(".")))
-                for option, name in _FIELDS.items()
-                if option not in arguments
+                option: (name, layer.line(*name.split("."))) for option, name in _FIELDS.items()
             }
-            return put_place(config, ConfigPlace(str(file), place))
+            return put_place(config, drop_overridden(ConfigPlace(str(file), place), overridden))
     raise ConfigError(str(file), sort_by_line(faults))
 
 

@@ -48,7 +48,8 @@ def shard(request: pytest.FixtureRequest, source: Path) -> str:
     """How ranks learn which they are."""
     if request.param == "auto":
         try:
-            prefetch.FeedConfig(source=source, shard="auto")
+            options: Any = {"source": source, "shard": "auto"}
+            prefetch.FeedConfig(**options)
         except prefetch.ConfigError:
             pytest.skip("there is no shard: auto")
     return str(request.param)

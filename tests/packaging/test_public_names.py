@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import prefetch
+import ringfeed
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -83,3 +86,21 @@ def test_every_public_class_and_function_says_what_it_is_for(module: str) -> Non
         for name, value in named.items()
         if (inspect.isclass(value) or inspect.isfunction(value)) and not inspect.getdoc(value)
     ]
+
+
+def test_ringfeed_is_prefetch_under_another_name() -> None:
+    assert prefetch.__all__ == ringfeed.__all__
+    for name in prefetch.__all__:
+        assert getattr(ringfeed, name) is getattr(prefetch, name)
+    assert set(prefetch.__all__) < set(dir(ringfeed))
+    with pytest.raises(AttributeError, match="module 'ringfeed' has no attribute 'no_such_name'"):
+        _ = ringfeed.no_such_name  # type: ignore[attr-defined] # on purpose
+
+
+@pytest.mark.parametrize("name", sorted(set(dir(ringfeed)) - set(ringfeed.__all__)))
+def test_a_module_of_ringfeed_is_that_of_prefetch(name: str) -> None:
+    module = _imported(f"prefetch.{name}")
+    alias = getattr(ringfeed, name)
+    assert importlib.import_module(f"ringfeed.{name}") is alias
+    assert module.__all__ == alias.__all__
+    assert all(getattr(alias, one) is getattr(module, one) for one in module.__all__)

@@ -22,6 +22,8 @@ sys.path.insert(0, sys.argv[1])
 import memory, prefetch, prefetch.caffe, prefetch.testing
 assert memory.__file__.startswith(sys.argv[1]), memory.__file__
 assert prefetch.__file__.startswith(sys.argv[1]), prefetch.__file__
+import ringfeed
+assert ringfeed.open is prefetch.open
 with prefetch.testing.example_database(num_records=5) as source:
     with prefetch.open({"source": source, "batch_size": 5, "device": "simulated"}) as feed:
         print(*[batch.label.numpy().tolist() for batch in feed])
@@ -34,11 +36,12 @@ def _metadata(distribution: Distribution) -> dict[str, list[str]]:
     return {name: message.get_all(name, []) for name in set(message)}
 
 
-def test_the_wheel_s_top_level_is_the_two_packages_the_command_and_the_metadata(
+def test_the_wheel_s_top_level_is_the_packages_the_command_and_the_metadata(
     wheel_files: list[str], distribution: Distribution
 ) -> None:
     version = _metadata(distribution)["Version"][0]
-    expected = {"memory", "prefetch", "ringfeed_cli.py", f"ringfeed-{version}.dist-info"}
+    packages = {"memory", "prefetch", "ringfeed"}
+    expected = {*packages, "ringfeed_cli.py", f"ringfeed-{version}.dist-info"}
     assert expected == {name.partition("/")[0] for name in wheel_files}
 
 
@@ -47,7 +50,7 @@ def test_the_wheel_holds_every_module_of_the_packages(
 ) -> None:
     modules = {
         path.relative_to(checkout).as_posix()
-        for package in ("memory", "prefetch")
+        for package in ("memory", "prefetch", "ringfeed")
         for path in (checkout / package).rglob("*.py*")
         if path.suffix in {".py", ".pyi"} and "__pycache__" not in path.parts
     }
@@ -55,7 +58,8 @@ def test_the_wheel_holds_every_module_of_the_packages(
 
 
 def test_the_wheel_is_marked_as_typed(wheel_files: list[str]) -> None:
-    assert {"memory/py.typed", "prefetch/py.typed"} <= set(wheel_files)
+    typed = {f"{package}/py.typed" for package in ("memory", "prefetch", "ringfeed")}
+    assert typed <= set(wheel_files)
 
 
 def test_the_wheel_is_under_the_apache_licence_and_holds_its_text(

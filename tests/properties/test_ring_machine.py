@@ -430,8 +430,8 @@ class RingMachine(RuleBasedStateMachine):
                     "last_batch": self.drawn["last_batch"],
                     "threads": self.num_readers,
                     "stall_warning_s": None,
+                    "device": self.device or "cpu",
                 },
-                device=self.device or "cpu",
             )
         prefetcher = self.prefetcher = self.feed._prefetcher
         if not self.drawn["walks"]:

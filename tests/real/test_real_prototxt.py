@@ -123,7 +123,7 @@ def test_a_published_data_layer_opens(networks: Path, opened: Opened) -> None:
     assert layer.config == FeedConfig(
         source=ROOT / opened.source,
         batch_size=opened.batch_size,
-        phase=opened.phase.lower(),
+        phase="train" if opened.phase == "TRAIN" else "test",
         seed=1701,
         rng="caffe",
         last_batch="wrap",

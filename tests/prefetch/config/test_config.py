@@ -598,17 +598,19 @@ def test_a_path_that_means_something_elsewhere_is_answered_so(source: str, words
 
 
 def test_a_url_is_no_local_path(tmp_path: Path) -> None:
-    message = "expected a local path, found the URL 's3://bucket/db'; copy it here"
+    message = (
+        "expected a local path, found the URL 's3://bucket/db'; URLs are not read yet, copy it here"
+    )
     assert {"source": message} == faults_in({"source": "s3://bucket/db"})
     with pytest.raises(ConfigError, match="line 1: source: expected a local path"):
         load_config(write(tmp_path, "source: [a, s3://bucket/db]\n"))
 
 
 def test_opening_nothing_is_answered_by_an_example(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'as in prefetch.open\(\{"source": "/data/train_lmdb"'):
-        prefetch.open(source="db")
-    with pytest.raises(ConfigError, match=re.escape(f'open({{"source": "{tmp_path}"}})')):
-        prefetch.open(tmp_path)
+    with pytest.raises(ConfigError, match=r'as in prefetch.open\("/data/train_lmdb", batch_size='):
+        prefetch.open()
+    with pytest.raises(ConfigError, match=re.escape(f'open(source="{tmp_path}")')):
+        prefetch.open(config=tmp_path)
 
 
 def test_a_name_that_is_no_text_is_an_unknown_option() -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -51,7 +51,7 @@ def test_without_a_working_directory_absolute_paths_are_opened(
     (tmp_path / "net.prototxt").write_text(_NETWORK.format(source))
     np.save(tmp_path / "mean.npy", np.zeros((3, 8, 8), np.float32))
     mean = {"mean_file": str(tmp_path / "mean.npy")}
-    quarantine = {"on_bad_record": "quarantine", "quarantine": tmp_path / "aside"}
+    quarantine: Any = {"on_bad_record": "quarantine", "quarantine": tmp_path / "aside"}
     for feed in (
         prefetch.open({"source": str(source), "device": "cpu", "transform": mean}),
         prefetch.open(source.parent / "feed.yaml", device="cpu", **quarantine),

@@ -1,0 +1,175 @@
+"""Options as typed keywords, for editors and type checkers; made by scripts/gen_keywords.py."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from memory import Device
+    from prefetch._config.models import ShardConfig, SubsetConfig, TransformConfig
+    from prefetch._source.backend import Source
+
+
+class ShardKeywords(TypedDict, total=False):
+    """Which share of every epoch this process serves."""
+
+    rank: int
+    world_size: int
+    policy: Literal["pad", "drop", "caffe"]
+
+
+class SubsetKeywords(TypedDict, total=False):
+    """Which records of the databases, taken as one list in key order, are served."""
+
+    start: int | None
+    stop: int | None
+
+
+class TransformKeywords(TypedDict, total=False):
+    """How a stored image becomes a row of the batch: crop, mirror, then (pixel - mean) * scale."""
+
+    crop_size: int
+    mirror: bool
+    scale: float | Sequence[float]
+    mean_value: float | Sequence[float]
+    mean_file: str | os.PathLike[str] | None
+    force_color: bool
+    force_gray: bool
+    max_pixels_per_byte: int
+    channels: Literal["stored", "rgb", "bgr"]
+    layout: Literal["nchw", "nhwc"]
+    dtype: Literal["float32", "float16", "bfloat16", "uint8"]
+    where: Literal["auto", "host", "device"]
+
+
+class FeedKeywords(TypedDict, total=False):
+    """Every option of a feed; see `prefetch.FeedConfig`.
+
+    Options:
+        source (required): LMDB of Datum records: its folder, its data.mdb, a pattern such as
+            shards/*_lmdb, or a list of such, read in turn; relative to this file.
+        subset (default null): A part of it, as {start: 0, stop: 1000}, for splits; null: all of
+            it.
+        subset.start (default null): First record, counted from 0; null: the first of all.
+        subset.stop (default null): First record no longer served; null: up to the last.
+        batch_size (default 64): Records in a batch, 1 or more.
+        prefetch (default 4): Batches made ready ahead of the consumer; 1 leaves no slack for a
+            batch that takes longer than others.
+        threads (default auto): Background reader threads, 1 to 1024; auto: as the records and
+            cores need.
+        device (default auto): Where batches are delivered: cpu, simulated, cuda or cuda:N;
+            auto: a GPU if there is one, else cpu.
+        phase (default train): train: random crop; test: centre crop.
+        seed (default 0): Seed of crops, mirrors and order; null: from the system, and logged.
+        rng (default counter): Random numbers; counter: keyed by seed, epoch and record; caffe:
+            Caffe's own stream, number for number (32-bit seeds).
+        draws_before (default 0): With rng: caffe: how many numbers the network's layers before
+            this one draw from Caffe's generator; a Data layer 3 if it mirrors or crops at
+            random, else 1.
+        epochs (default null): Epochs served in all; null: as many as are asked for.
+        shuffle (default false): Another order of the records every epoch.
+        last_batch (default partial): Where the records do not divide by batch_size: partial
+            serves a smaller last batch, drop leaves it out, wrap goes on into the next epoch
+            (Caffe's endless stream).
+        shard.rank (default 0): Number of this process, from 0.
+        shard.world_size (default 1): How many processes share the epoch.
+        shard.policy (default pad): Where the records do not divide by world_size: pad repeats
+            some from the start of the order, drop leaves some out, and all ranks have equally
+            many; caffe: Caffe's endless stride, which shifts the shards each epoch (with
+            last_batch: wrap).
+        transform.crop_size (default 0): Height and width in pixels of the square cut from each
+            image, at a random place in phase train and from the centre in phase test; 0: no
+            crop.
+        transform.mirror (default false): Flip each image left to right with a chance of one
+            half, in either phase.
+        transform.scale (default 1.0): Factor after the mean is subtracted: one number, or one a
+            channel.
+        transform.mean_value (default []): Subtracted from every pixel: one number, or one a
+            channel.
+        transform.mean_file (default null): File of a mean image as large as the uncropped
+            images, subtracted pixel by pixel: a BlobProto (.binaryproto), or a NumPy array
+            (.npy); not together with mean_value.
+        transform.force_color (default false): Decode encoded images to three channels, grey
+            ones too.
+        transform.force_gray (default false): Decode encoded images to one channel.
+        transform.max_pixels_per_byte (default 2048): Encoded images of more than 2^24 pixels
+            may have so many for each byte of their file; others are bad records, so that a few
+            bytes cannot take all memory.
+        transform.channels (default stored): Order of the channels handed out; stored: as in the
+            record, where encoded images are decoded as BGR, as Caffe does.
+        transform.layout (default nchw): Order of the batch's axes: planes, or interleaved
+            pixels.
+        transform.dtype (default float32): Type of the batch's values; float16 becomes infinite
+            beyond 65504, bfloat16 takes the package ml_dtypes, and uint8 takes neither a mean
+            nor a scale.
+        transform.where (default auto): Where all of this is done; device: in one kernel, after
+            a copy of the bytes as stored, a quarter of what float32 takes; auto: on a GPU for
+            raw records and batches of floats, else on the host.
+        label_dtype (default int64): Type of the labels; Caffe's is float32.
+        labels (default true): Hand labels out; false: batches have none, as those of a
+            network's Data layer with a single top.
+        on_bad_record (default raise): A record that cannot be used: raise an error, skip to the
+            next good one, or skip and keep its key and bytes in the quarantine.
+        quarantine (default null): With on_bad_record: quarantine: folder of the LMDB that bad
+            records go to; made when there is one.
+        max_bad_records (default 100): With skip or quarantine: more bad records than this are
+            an error.
+        max_batches_held (default 16): Batches that the consumer may keep at once; one more is
+            an error.
+        stall_warning_s (default 30.0): Seconds that the loop waits for a batch before the log
+            says, once, what every reader and slot is doing; null: never.
+        lock (default false): Register as an LMDB reader, so that a writer beside the feed is
+            safe; writes lock.mdb beside the data.
+    """
+
+    source: Source | Sequence[Source]
+    subset: SubsetKeywords | SubsetConfig | Mapping[str, Any] | None
+    batch_size: int
+    prefetch: int
+    threads: Literal["auto"] | int
+    device: str | Device
+    phase: Literal["train", "test", "TRAIN", "TEST"]
+    seed: int | None
+    rng: Literal["counter", "caffe"]
+    draws_before: int
+    epochs: int | None
+    shuffle: bool
+    last_batch: Literal["partial", "drop", "wrap"]
+    shard: ShardKeywords | ShardConfig | Mapping[str, Any]
+    transform: TransformKeywords | TransformConfig | Mapping[str, Any]
+    label_dtype: Literal["int64", "int32", "float32", "float64"]
+    labels: bool
+    on_bad_record: Literal["raise", "skip", "quarantine"]
+    quarantine: str | os.PathLike[str] | None
+    max_bad_records: int
+    max_batches_held: int
+    stall_warning_s: float | None
+    lock: bool
+
+
+class OpenKeywords(FeedKeywords, total=False):
+    """The keywords of `prefetch.open`: a feed's options, and those that only a network has.
+
+    Attributes:
+        config: A configuration, in place of the argument.
+        layer: Of a network's file: name of the layer, or of one of its tops.
+        stages: Likewise: stages of the network's state.
+        root: Likewise: folder that relative paths in the file start from.
+        rank: Likewise: this process among the ranks.
+        world_size: Likewise: how many ranks share the database.
+    """
+
+    config: object
+    layer: str | None
+    stages: str | Sequence[str]
+    root: str | os.PathLike[str]
+    rank: int
+    world_size: int
+
+
+OPTIONS: Final = inspect.cleandoc(FeedKeywords.__doc__ or "").partition("\n\n")[2]
+"""Every option with its text, as help() lists them; empty with python -OO."""
