@@ -1,0 +1,122 @@
+"""Which of how many processes this one is, as what started it says."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+logger = logging.getLogger("prefetch")
+
+# In the order in which they are asked. SLURM_NTASKS is none of them: a lone process in a batch
+# script has it too, while srun gives SLURM_STEP_NUM_TASKS to each process of a step.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+
+
+class Ranks(NamedTuple):
+    """One process among several.
+
+    Attributes:
+        rank: Its number, from 0.
+        world_size: How many there are.
+        origin: What says so; empty where nothing does, and the process is alone.
+    """
+
+    rank: int
+    world_size: int
+    origin: str
+
+
+def find_ranks(
+    *,
+    environ: Mapping[str, str] | None = None,
+    modules: Mapping[str, Any] | None = None,
+    warn: Callable[[str], object] = logger.warning,
+) -> Ranks:
+    """Return this process's rank: of the first that knows it, or 0 of 1.
+
+    Asked are, in this order: torch.distributed, where it has been imported and initialised; the
+    variables of torchrun, of Slurm's srun and of Open MPI; Ray Train. Nothing is imported for it.
+
+    Args:
+        environ: Variables; None for those of the process.
+        modules: Imported modules by name; None for those of the process.
+        warn: Called with what was ignored, and why.
+    """
+    environ = os.environ if environ is None else environ
+    modules = sys.modules if modules is None else modules
+    in_group = process_group_ranks(modules)
+    if in_group is not None:
+        return in_group
+    for found in (*_in_environment(environ, warn), _in_ray(modules)):
+        if found is not None:
+            return found
+    return Ranks(0, 1, "")
+
+
+def process_group_ranks(modules: Mapping[str, Any] | None = None) -> Ranks | None:
+    """Return what torch.distributed says, None while it is not imported or not initialised.
+
+    Args:
+        modules: Imported modules by name; None for those of the process.
+    """
+    distributed = (sys.modules if modules is None else modules).get("torch.distributed")
+    try:
+        if distributed is None or not distributed.is_available():
+            return None
+        if not distributed.is_initialized():
+            return None
+        return Ranks(
+            distributed.get_rank(),
+            distributed.get_world_size(),
+            "torch.distributed's process group",
+        )
+    except AttributeError:  # another thread is importing it at this moment
+        return None
+
+
+def _in_environment(
+    environ: Mapping[str, str], warn: Callable[[str], object]
+) -> Iterator[Ranks | None]:
+    for rank_name, size_name in _VARIABLES:
+        rank, size = environ.get(rank_name), environ.get(size_name)
+        if rank is None and size is None:
+            continue
+        if rank is None or size is None:
+            # srun sets both; SLURM_PROCID alone is what sbatch gives a script that is one process.
+            if size is not None or rank_name != "SLURM_PROCID":
+                given, lacking = (size_name, rank_name) if rank is None else (rank_name, size_name)
+                warn(
+                    f"{given} is set and {lacking} is not, so both are ignored; with shard: auto "
+                    f"set both or neither, or give shard.rank and shard.world_size"
+                )
+            continue
+        if not (rank.isdecimal() and size.isdecimal() and 0 <= int(rank) < int(size)):
+            warn(
+                f"{rank_name} is {rank!r} and {size_name} is {size!r}, which is no rank of so many "
+                f"processes, so both are ignored; give shard.rank and shard.world_size"
+            )
+            continue
+        yield Ranks(int(rank), int(size), f"{rank_name} and {size_name}")
+
+
+def _in_ray(modules: Mapping[str, Any]) -> Ranks | None:
+    train = modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        rank, size = context.get_world_rank(), context.get_world_size()
+    except Exception:  # noqa: BLE001 - outside of a training worker it raises, by version another
+        return None
+    if rank is None or size is None:
+        return None
+    return Ranks(int(rank), int(size), "Ray Train's context")
