@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import lmdb
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from memory.wording import printable_with_kind
 from prefetch._config.faults import expected_one_of
@@ -24,6 +25,9 @@ from prefetch._files.path_hints import URL
 
 MOST_DEPTH = 20
 """How deep options may be nested; two levels are in use."""
+
+MOST = 2**53
+"""More than there can be of anything, and few enough for every sum in 64 bits."""
 
 _DEVICES = ("auto", "cpu", "simulated", "cuda")
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
@@ -134,6 +138,43 @@ def _sources(value: object) -> tuple[Path | lmdb.Environment, ...]:
     if not sources:
         raise ValueError("expected at least one database, found an empty list")
     return tuple(item if isinstance(item, lmdb.Environment) else _path(item) for item in sources)
+
+
+class AutoOr:
+    """Annotates an option that is ``auto``, or a whole number.
+
+    Args:
+        least: The smallest number.
+    """
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        number = core_schema.int_schema(strict=True, ge=self._least, le=MOST)
+        # As it is; pydantic's own way for a number warns of the text.
+        plain = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_wrap_validator_function(
+            _pass_auto, number, serialization=plain
+        )
+
+    def __get_pydantic_json_schema__(self, schema: object, handler: object) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": self._least, "maximum": MOST}
+        return {"anyOf": [{"const": "auto"}, number]}
+
+
+def _pass_auto(value: object, check: Callable[[object], Any]) -> Any:
+    return value if value == "auto" else check(value)
+
+
+def expand_auto(value: object) -> object:
+    """Return what ``auto`` is short for where a group of options stands: all of its defaults."""
+    return {} if value == "auto" else value
+
+
+def allow_auto(schema: dict[str, Any]) -> None:
+    """Add to a group's JSON schema that it may be ``auto``."""
+    schema["anyOf"] = [{"const": "auto"}, {"$ref": schema.pop("$ref")}]
 
 
 _MOST_THREADS = 1024  # to start them takes seconds, in which Ctrl-C waits for each

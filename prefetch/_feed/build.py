@@ -39,11 +39,12 @@ from prefetch._transform.options import Decoding, Transform
 from prefetch._transform.placement import choose_placement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from memory import Device
     from prefetch._config.feed_config import FeedConfig
+    from prefetch._feed.ranks import Ranks
     from prefetch._plan.draws import DrawSource
     from prefetch._process.limits import MemoryLimit
     from prefetch._transform.device import DeviceTransform
@@ -60,25 +61,32 @@ _LEAST_BYTES_FOR_TWO = 4 << 20
 
 
 def build_prefetcher(
-    config: FeedConfig, host_limit: MemoryLimit, state: Mapping[str, Any] | None
+    config: FeedConfig,
+    ranks: Ranks,
+    host_limit: MemoryLimit,
+    state: Mapping[str, Any] | None,
+    *,
+    check_start: Callable[[], object],
 ) -> Prefetcher:
     """Open what a configuration names, at the start or where a state was saved.
 
     Args:
         config: The configuration.
+        ranks: Which of how many processes the feed is for.
         host_limit: What the process might have of the machine's memory without this feed.
         state: A saved state; None for the start.
+        check_start: Called when the first batch is asked for.
     """
     with error_context(str(config.source[0]), "open"), ExitStack() as undo:
         source = build_source(config, undo)
         transform = build_transform(config)
-        identity = Identity.of(config, source, transform)
+        identity = Identity.of(config, source, transform, world_size=ranks.world_size)
         position = (
             Position(0, 0, _choose_seed(config), None)
             if state is None
             else identity.position(state)
         )
-        order = build_order(config, source, position)
+        order = build_order(config, ranks, source, position)
         bad_records = build_bad_records(config, source)
         first = find_first_record(
             source, transform, skip=bad_records.skip, max_bad_records=bad_records.max_bad_records
@@ -110,6 +118,7 @@ def build_prefetcher(
             host_limit=host_limit,
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
+            check_start=check_start,
         )
         _check_ring_memory(components)
         prefetcher = Prefetcher(components)
@@ -166,7 +175,9 @@ def _choose_seed(config: FeedConfig) -> int:
     return seed
 
 
-def build_order(config: FeedConfig, source: RecordSource, position: Position) -> Order:
+def build_order(
+    config: FeedConfig, ranks: Ranks, source: RecordSource, position: Position
+) -> Order:
     """Return which record is in which batch, from a position on.
 
     Raises:
@@ -178,8 +189,8 @@ def build_order(config: FeedConfig, source: RecordSource, position: Position) ->
         shuffle=config.shuffle,
         seed=position.seed,
         last_batch=config.last_batch,
-        rank=config.shard.rank,
-        world_size=config.shard.world_size,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
         policy=config.shard.policy,
         phase_test=config.phase == "test",
         epochs=config.epochs,

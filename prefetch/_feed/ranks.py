@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prefetch._errors.classes import ConfigError, ConfigFault, PrefetchWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from prefetch._config.feed_config import FeedConfig
 
 logger = logging.getLogger("prefetch")
 
 # In the order in which they are asked. SLURM_NTASKS is none of them: a lone process in a batch
 # script has it too, while srun gives SLURM_STEP_NUM_TASKS to each process of a step.
-_VARIABLES = (
+RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -35,11 +40,95 @@ class Ranks(NamedTuple):
     origin: str
 
 
+def resolve_ranks(config: FeedConfig) -> Ranks:
+    """Return which of how many processes a feed is for, and log it.
+
+    Warns where a configuration for one process is opened in one of several.
+
+    Raises:
+        ConfigError: There are several and no seed, so that each would draw its own.
+    """
+    rank, world_size = config.shard.rank, config.shard.world_size
+    if rank != "auto" and world_size != "auto":
+        if world_size == 1:
+            _warn_of_others(find_ranks(warn=lambda _: None))
+        return Ranks(rank, world_size, "")
+    ranks = find_ranks()
+    if ranks.origin:
+        logger.info("shard: auto resolved to rank %d of %d, by %s", *ranks)
+    else:
+        logger.info("shard: auto resolved to rank 0 of 1: nothing says that there are others")
+    refuse_missing_seed(config, ranks.world_size)
+    return ranks
+
+
+def refuse_missing_seed(config: FeedConfig, world_size: int) -> None:
+    """Refuse several ranks without a seed.
+
+    Raises:
+        ConfigError: There are.
+    """
+    if config.seed is None and world_size > 1:
+        from prefetch._config.contradictions import explain_missing_seed  # noqa: PLC0415 - see open
+
+        fault = ConfigFault("seed", explain_missing_seed(config.rng, world_size))
+        raise ConfigError("shard", (fault,))
+
+
+class StartCheck:
+    """Compares a feed's ranks with the process group, when its first batch is asked for.
+
+    Programs initialise the group after they have opened a feed, too. It warns once.
+
+    Args:
+        config: The feed's configuration.
+        ranks: What was found when the feed was opened.
+    """
+
+    def __init__(self, config: FeedConfig, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._is_auto = config.shard.rank == "auto"
+        # For more than one process an explicit shard is right whatever the group says, as for
+        # model-parallel ranks.
+        self._is_done = not self._is_auto and ranks.world_size > 1
+
+    def __call__(self) -> None:
+        """Warn if the group says otherwise."""
+        if self._is_done:
+            return
+        self._is_done = True  # before: the warning may be an error, and next() called again
+        group = process_group_ranks()
+        if group is None or group[:2] == self._ranks[:2]:
+            return
+        if self._is_auto:
+            _warn(
+                f"this is rank {group.rank} of {group.world_size} by {group.origin}, and was rank "
+                f"{self._ranks.rank} of {self._ranks.world_size} when the feed was opened, which "
+                f"goes by that; open the feed after init_process_group(), or give rank and "
+                f"world_size of shard"
+            )
+        else:
+            _warn_of_others(group)
+
+
+def _warn_of_others(found: Ranks) -> None:
+    if found.world_size > 1:
+        _warn(
+            f"this is rank {found.rank} of {found.world_size} by {found.origin}, and the feed's "
+            f"shard is rank 0 of 1, so that every rank is served all records; write shard: auto, "
+            f"or give rank and world_size"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, PrefetchWarning, stacklevel=2)
+
+
 def find_ranks(
     *,
     environ: Mapping[str, str] | None = None,
     modules: Mapping[str, Any] | None = None,
-    warn: Callable[[str], object] = logger.warning,
+    warn: Callable[[str], object] = _warn,
 ) -> Ranks:
     """Return this process's rank: of the first that knows it, or 0 of 1.
 
@@ -86,7 +175,7 @@ def process_group_ranks(modules: Mapping[str, Any] | None = None) -> Ranks | Non
 def _in_environment(
     environ: Mapping[str, str], warn: Callable[[str], object]
 ) -> Iterator[Ranks | None]:
-    for rank_name, size_name in _VARIABLES:
+    for rank_name, size_name in RANK_VARIABLES:
         rank, size = environ.get(rank_name), environ.get(size_name)
         if rank is None and size is None:
             continue
