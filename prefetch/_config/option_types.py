@@ -154,9 +154,7 @@ class AutoOr:
         number = core_schema.int_schema(strict=True, ge=self._least, le=MOST)
         # As it is; pydantic's own way for a number warns of the text.
         plain = core_schema.plain_serializer_function_ser_schema(lambda value: value)
-        return core_schema.no_info_wrap_validator_function(
-            _pass_auto, number, serialization=plain
-        )
+        return core_schema.no_info_wrap_validator_function(_pass_auto, number, serialization=plain)
 
     def __get_pydantic_json_schema__(self, schema: object, handler: object) -> dict[str, Any]:
         number = {"type": "integer", "minimum": self._least, "maximum": MOST}

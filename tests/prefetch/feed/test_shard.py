@@ -9,6 +9,7 @@ import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import prefetch
@@ -167,3 +168,30 @@ def test_a_state_is_loaded_by_whatever_rank_the_feed_has(
     with prefetch.open({"source": source}) as feed:
         feed.load_state_dict(state)
         assert (1, 2, [1, 3, 5, 7, 9]) == (feed.rank, feed.world_size, _records(feed))
+
+
+@pytest.mark.parametrize("last_batch", ["partial", "wrap"])
+def test_what_pad_repeats_is_marked(source: Path, last_batch: str) -> None:
+    options: dict[str, Any] = {"source": source, "batch_size": 2, "last_batch": last_batch}
+    found = {}
+    for rank in range(3):
+        shard = {"rank": rank, "world_size": 3}
+        with prefetch.open(options, shard=shard, epochs=1) as feed:
+            for batch in feed:
+                for index, is_padding in zip(batch.indices, batch.is_padding, strict=True):
+                    found[rank, int(index)] = bool(is_padding)
+    marked = [place for place, is_padding in found.items() if is_padding]
+    assert [(1, 0), (2, 1)] == marked
+    assert sorted(set(range(10))) == sorted(index for _, index in found.keys() - set(marked))
+
+
+def test_whether_a_row_is_padding_stays_known_of_a_released_batch(source: Path) -> None:
+    with prefetch.open({"source": source}) as feed:
+        batch = next(iter(feed))
+        batch.release()
+        is_padding = batch.is_padding
+        assert (np.dtype(bool), (10,), False) == (
+            is_padding.dtype,
+            is_padding.shape,
+            is_padding.any(),
+        )
