@@ -21,6 +21,7 @@ from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
 from prefetch._errors.classes import ConfigError, ConfigFault, StateError
 from prefetch._errors.context import error_context
 from prefetch._errors.os_limits import describe_os_error
+from prefetch._feed.labels import read_labels
 from prefetch._feed.state import Identity
 from prefetch._kernels import selection
 from prefetch._pipeline.components import Components
@@ -28,6 +29,7 @@ from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
 from prefetch._plan.order import Order
 from prefetch._plan.position import Position
+from prefetch._plan.subset import draw_subset
 from prefetch._plan.words import Word
 from prefetch._process.limits import num_cores
 from prefetch._process.nested import mark_entry
@@ -131,9 +133,19 @@ def build_source(config: FeedConfig, undo: ExitStack) -> RecordSource:
 
     `open_database` takes the backend by what is at the path.
     """
-    subset = None if config.subset is None else (config.subset.start, config.subset.stop)
-    source = RecordSource.open(config.source, subset=subset, lock=config.lock)
+    subset = config.subset
+    ends = None if subset is None else (subset.start, subset.stop)
+    source = RecordSource.open(config.source, subset=ends, lock=config.lock)
     undo.callback(source.close)
+    if subset is not None and subset.fraction is not None:
+        drawn = draw_subset(
+            source.num_records,
+            subset.fraction,
+            seed=subset.seed,
+            complement=subset.complement,
+            labels=read_labels(source) if subset.stratify else None,
+        )
+        source.choose(drawn)
     return source
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prefetch._pipeline.prefetcher import Prefetcher
 
 # Options that are compared with the records and the device, after the rest of the configuration.
-_FOUND_AT_OPENING = ("source", "shard", "quarantine", "transform")
+_FOUND_AT_OPENING = ("source", "shard", "subset", "quarantine", "transform")
 
 
 def open(  # noqa: A001 - reads as prefetch.open

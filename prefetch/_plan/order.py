@@ -431,9 +431,7 @@ class Order:
         turns += self.first_epoch + 1
         return turns, *self._fold(places)
 
-    def _places(
-        self, start: int, count: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    def _places(self, start: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Return `count` places from `start` on, and which of them are padding."""
         stop = start + count * self._stride
         places = np.arange(start, stop, self._stride, dtype=np.int64)

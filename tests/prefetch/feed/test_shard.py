@@ -193,5 +193,5 @@ def test_whether_a_row_is_padding_stays_known_of_a_released_batch(source: Path) 
         assert (np.dtype(bool), (10,), False) == (
             is_padding.dtype,
             is_padding.shape,
-            is_padding.any(),
+            bool(is_padding.any()),
         )
