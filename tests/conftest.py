@@ -8,12 +8,15 @@ import threading
 import time
 import zlib
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from processes import heeding_ctrl_c
+
+from prefetch._feed.ranks import RANK_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +27,10 @@ settings.load_profile("ringfeed")
 
 # Taken out of the environment, since some tests run pytest themselves.
 _SKIPPED = os.environ.pop("RINGFEED_SKIPPED", None)
+
+# Every test is one process of one, whatever the run was started by.
+for _variable in chain(*RANK_VARIABLES):
+    os.environ.pop(_variable, None)
 
 # Bytes of a record would make an id of hundreds of characters, one escape after another.
 _MAX_BYTES_IN_ID = 24

@@ -16,7 +16,7 @@ from prefetch._plan.mersenne import MAX_MERSENNE_SEED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prefetch._config.models import FeedOptions, TransformConfig
+    from prefetch._config.models import FeedOptions, SubsetConfig, TransformConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ def _check_source(config: FeedOptions) -> Iterator[Contradiction]:
             ("subset.stop", "subset.start"),
             f"expected a stop above start, found start {subset.start} and stop {subset.stop}",
         )
+    if subset is not None:
+        yield from _check_subset(subset, config)
     if config.lock and any(isinstance(item, lmdb.Environment) for item in config.source):
         yield Contradiction(
             ("lock", "source"),
@@ -70,25 +72,48 @@ def _check_source(config: FeedOptions) -> Iterator[Contradiction]:
         )
 
 
+def _check_subset(subset: SubsetConfig, config: FeedOptions) -> Iterator[Contradiction]:
+    if subset.fraction is None:
+        for name in ("seed", "complement", "stratify"):
+            if getattr(subset, name):
+                yield Contradiction(
+                    (f"subset.{name}", "subset.fraction"),
+                    f"{name} has no effect without subset.fraction; give one, or leave it out",
+                )
+    elif subset.stratify and not config.labels:
+        yield Contradiction(
+            ("subset.stratify", "labels"),
+            "stratify needs labels, and labels is false; leave one of them out",
+        )
+    elif subset.stratify and config.label_dtype.startswith("float"):
+        yield Contradiction(
+            ("subset.stratify", "label_dtype"),
+            f"stratify needs labels that are whole numbers, and label_dtype is "
+            f"{config.label_dtype}; take int64 or int32, or leave stratify out",
+        )
+
+
 def _check_order(config: FeedOptions) -> Iterator[Contradiction]:
     shard = config.shard
-    if shard.rank >= shard.world_size:
-        yield Contradiction(
-            ("shard.rank", "shard.world_size"),
-            f"expected a rank below world_size, counted from 0; found rank {shard.rank} "
-            f"and world_size {shard.world_size}",
-        )
-    if config.seed is None and shard.world_size > 1:
-        yield Contradiction(
-            ("seed", "shard.world_size"),
-            f"seed null with shard.world_size {shard.world_size} "
-            + (
-                "cannot be repeated; give each rank its own, as Caffe's solver does: the run's "
-                "seed plus the rank"
-                if config.rng == "caffe"
-                else "would give each rank an order of its own; give all ranks the same number"
-            ),
-        )
+    rank, world_size = shard.rank, shard.world_size
+    if rank == "auto" or world_size == "auto":
+        if rank != world_size:
+            lacking = "rank" if rank == "auto" else "world_size"
+            given = "world_size" if rank == "auto" else "rank"
+            yield Contradiction(
+                (f"shard.{given}", f"shard.{lacking}"),
+                f"expected both rank and world_size, or neither of them, and found no {lacking}",
+            )
+    else:
+        if rank >= world_size:
+            yield Contradiction(
+                ("shard.rank", "shard.world_size"),
+                f"expected a rank below world_size, counted from 0; found rank {rank} "
+                f"and world_size {world_size}",
+            )
+        if config.seed is None and world_size > 1:
+            message = explain_missing_seed(config.rng, world_size)
+            yield Contradiction(("seed", "shard.world_size"), message)
     if config.rng == "caffe" and config.seed is not None and config.seed > MAX_MERSENNE_SEED:
         yield Contradiction(
             ("seed", "rng"),
@@ -112,6 +137,16 @@ def _check_order(config: FeedOptions) -> Iterator[Contradiction]:
             "shuffle true contradicts shard.policy caffe, which reads in the order of the keys; "
             "leave shuffle out, or take policy pad or drop",
         )
+
+
+def explain_missing_seed(rng: str, world_size: int) -> str:
+    """Say why several ranks need a seed: here, or at opening where the ranks show only then."""
+    return f"seed null with shard.world_size {world_size} " + (
+        "cannot be repeated; give each rank its own, as Caffe's solver does: the run's seed plus "
+        "the rank"
+        if rng == "caffe"
+        else "would give each rank an order of its own; give all ranks the same number"
+    )
 
 
 def _check_pixels(transform: TransformConfig) -> Iterator[Contradiction]:

@@ -157,6 +157,8 @@ def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[C
                 expected = _EXPECTED.get(kind, kind).format(**found.get("ctx", {}))
                 if field is not None and field.default is None and kind.endswith("_type"):
                     expected += " or null"
+                if kind.endswith("_type") and _takes_auto(field):
+                    expected = f"auto, or {expected}"
                 message = (
                     f"expected {expected}, found {printable_with_kind(value)}{_cure(kind, value)}"
                 )
@@ -257,6 +259,11 @@ def _field_at(location: tuple[str | int, ...], model: type[BaseModel]) -> FieldI
     if isinstance(location[-1], int):
         return None
     return _model_at(location[:-1], model).model_fields.get(str(location[-1]))
+
+
+def _takes_auto(field: FieldInfo | None) -> bool:
+    """Return whether an option, or a group of them, may be ``auto``."""
+    return field is not None and (field.default == "auto" or field.json_schema_extra is not None)
 
 
 def _choices(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str, ...]:

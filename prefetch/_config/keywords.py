@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class ShardKeywords(TypedDict, total=False):
     """Which share of every epoch this process serves."""
 
-    rank: int
-    world_size: int
+    rank: Literal["auto"] | int
+    world_size: Literal["auto"] | int
     policy: Literal["pad", "drop", "caffe"]
 
 
@@ -27,6 +27,10 @@ class SubsetKeywords(TypedDict, total=False):
 
     start: int | None
     stop: int | None
+    fraction: float | None
+    seed: int
+    complement: bool
+    stratify: bool
 
 
 class TransformKeywords(TypedDict, total=False):
@@ -52,10 +56,16 @@ class FeedKeywords(TypedDict, total=False):
     Options:
         source (required): LMDB of Datum records: its folder, its data.mdb, a pattern such as
             shards/*_lmdb, or a list of such, read in turn; relative to this file.
-        subset (default null): A part of it, as {start: 0, stop: 1000}, for splits; null: all of
-            it.
+        subset (default null): A part of it for splits, as {start: 0, stop: 1000}, or {fraction:
+            0.9, seed: 1} and the same with complement: true; null: all of it.
         subset.start (default null): First record, counted from 0; null: the first of all.
         subset.stop (default null): First record no longer served; null: up to the last.
+        subset.fraction (default null): Of these, the share that is drawn at random, such as
+            0.9, and served in key order; null: all of them.
+        subset.seed (default 0): With fraction: which records are drawn.
+        subset.complement (default false): With fraction: serve those that are not drawn.
+        subset.stratify (default false): With fraction: draw that share of the records of each
+            label, for which all labels are read once.
         batch_size (default 64): Records in a batch, 1 or more.
         prefetch (default 4): Batches made ready ahead of the consumer; 1 leaves no slack for a
             batch that takes longer than others.
@@ -75,8 +85,10 @@ class FeedKeywords(TypedDict, total=False):
         last_batch (default partial): Where the records do not divide by batch_size: partial
             serves a smaller last batch, drop leaves it out, wrap goes on into the next epoch
             (Caffe's endless stream).
-        shard.rank (default 0): Number of this process, from 0.
-        shard.world_size (default 1): How many processes share the epoch.
+        shard.rank (default auto): Number of this process, from 0; auto: as torch.distributed,
+            torchrun, srun, mpirun or Ray Train say, else 0. Both numbers are given, or neither.
+        shard.world_size (default auto): How many processes share the epoch; auto: likewise,
+            else 1.
         shard.policy (default pad): Where the records do not divide by world_size: pad repeats
             some from the start of the order, drop leaves some out, and all ranks have equally
             many; caffe: Caffe's endless stride, which shifts the shards each epoch (with
@@ -139,7 +151,7 @@ class FeedKeywords(TypedDict, total=False):
     epochs: int | None
     shuffle: bool
     last_batch: Literal["partial", "drop", "wrap"]
-    shard: ShardKeywords | ShardConfig | Mapping[str, Any]
+    shard: Literal["auto"] | ShardKeywords | ShardConfig | Mapping[str, Any]
     transform: TransformKeywords | TransformConfig | Mapping[str, Any]
     label_dtype: Literal["int64", "int32", "float32", "float64"]
     labels: bool

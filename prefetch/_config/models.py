@@ -12,22 +12,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from prefetch._config.option_types import (
+    MOST,
+    AutoOr,
     Device,
     MeanValue,
     OptionalPath,
     Scale,
     Sources,
     Threads,
+    allow_auto,
+    expand_auto,
 )
 from prefetch._plan.order import LastBatch, ShardPolicy
 from prefetch._plan.philox import MAX_SEED
 from prefetch._record.decode import MAX_PIXELS, MAX_PIXELS_PER_BYTE
-
-# More than there can be of anything, and few enough for every sum in 64 bits.
-_MOST = 2**53
 
 
 class _Options(BaseModel):
@@ -46,23 +47,49 @@ class SubsetConfig(_Options):
     start: int | None = Field(
         default=None,
         ge=0,
-        le=_MOST,
+        le=MOST,
         description="First record, counted from 0; null: the first of all.",
     )
     stop: int | None = Field(
         default=None,
         ge=0,
-        le=_MOST,
+        le=MOST,
         description="First record no longer served; null: up to the last.",
+    )
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description=(
+            "Of these, the share that is drawn at random, such as 0.9, and served in key order; "
+            "null: all of them."
+        ),
+    )
+    seed: int = Field(
+        default=0, ge=0, le=MAX_SEED, description="With fraction: which records are drawn."
+    )
+    complement: bool = Field(
+        default=False, description="With fraction: serve those that are not drawn."
+    )
+    stratify: bool = Field(
+        default=False,
+        description=(
+            "With fraction: draw that share of the records of each label, for which all labels are "
+            "read once."
+        ),
     )
 
 
 class ShardConfig(_Options):
     """Which share of every epoch this process serves."""
 
-    rank: int = Field(default=0, ge=0, le=_MOST, description="Number of this process, from 0.")
-    world_size: int = Field(
-        default=1, ge=1, le=_MOST, description="How many processes share the epoch."
+    rank: Annotated[int | Literal["auto"], AutoOr(0)] = Field(
+        default="auto",
+        description=(
+            "Number of this process, from 0; auto: as torch.distributed, torchrun, srun, mpirun or "
+            "Ray Train say, else 0. Both numbers are given, or neither."
+        ),
+    )
+    world_size: Annotated[int | Literal["auto"], AutoOr(1)] = Field(
+        default="auto", description="How many processes share the epoch; auto: likewise, else 1."
     )
     policy: ShardPolicy = Field(
         default="pad",
@@ -158,7 +185,10 @@ class FeedOptions(_Options):
     )
     subset: SubsetConfig | None = Field(
         default=None,
-        description="A part of it, as {start: 0, stop: 1000}, for splits; null: all of it.",
+        description=(
+            "A part of it for splits, as {start: 0, stop: 1000}, or {fraction: 0.9, seed: 1} and "
+            "the same with complement: true; null: all of it."
+        ),
     )
     batch_size: int = Field(
         default=64, ge=1, le=2**24, description="Records in a batch, 1 or more."
@@ -206,7 +236,7 @@ class FeedOptions(_Options):
             "Caffe's generator; a Data layer 3 if it mirrors or crops at random, else 1."
         ),
     )
-    epochs: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(
+    epochs: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
         default=None, description="Epochs served in all; null: as many as are asked for."
     )
     shuffle: bool = Field(default=False, description="Another order of the records every epoch.")
@@ -217,8 +247,10 @@ class FeedOptions(_Options):
             "drop leaves it out, wrap goes on into the next epoch (Caffe's endless stream)."
         ),
     )
-    shard: ShardConfig = Field(
-        default=ShardConfig(), description="The share of one process among several."
+    shard: Annotated[ShardConfig, BeforeValidator(expand_auto)] = Field(
+        default=ShardConfig(),
+        description="The share of one process among several; auto is short for its defaults.",
+        json_schema_extra=allow_auto,
     )
     transform: TransformConfig = Field(
         default=TransformConfig(), description="From the stored image to the batch's values."
@@ -250,13 +282,13 @@ class FeedOptions(_Options):
     max_bad_records: int = Field(
         default=100,
         ge=0,
-        le=_MOST,
+        le=MOST,
         description="With skip or quarantine: more bad records than this are an error.",
     )
     max_batches_held: int = Field(
         default=16,
         ge=1,
-        le=_MOST,
+        le=MOST,
         description="Batches that the consumer may keep at once; one more is an error.",
     )
     stall_warning_s: Annotated[float, Field(gt=0)] | None = Field(

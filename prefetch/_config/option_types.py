@@ -10,13 +10,14 @@ import glob
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import lmdb
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from memory.wording import printable_with_kind
 from prefetch._config.faults import expected_one_of
@@ -25,6 +26,9 @@ from prefetch._files.path_hints import URL
 
 MOST_DEPTH = 20
 """How deep options may be nested; two levels are in use."""
+
+MOST = 2**53
+"""More than there can be of anything, and few enough for every sum in 64 bits."""
 
 _DEVICES = ("auto", "cpu", "simulated", "cuda")
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
@@ -152,6 +156,41 @@ def _matching(path: Path) -> list[Path]:
     found = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - of the whole path
     # LMDB puts lock files beside single files, with the same beginning.
     return [Path(one) for one in found if not one.endswith("-lock")] or [path]
+
+
+class AutoOr:
+    """Annotates an option that is ``auto``, or a whole number.
+
+    Args:
+        least: The smallest number.
+    """
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        number = core_schema.int_schema(strict=True, ge=self._least, le=MOST)
+        # As it is; pydantic's own way for a number warns of the text.
+        plain = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_wrap_validator_function(_pass_auto, number, serialization=plain)
+
+    def __get_pydantic_json_schema__(self, schema: object, handler: object) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": self._least, "maximum": MOST}
+        return {"anyOf": [{"const": "auto"}, number]}
+
+
+def _pass_auto(value: object, check: Callable[[object], Any]) -> Any:
+    return value if value == "auto" else check(value)
+
+
+def expand_auto(value: object) -> object:
+    """Return what ``auto`` is short for where a group of options stands: all of its defaults."""
+    return {} if value == "auto" else value
+
+
+def allow_auto(schema: dict[str, Any]) -> None:
+    """Add to a group's JSON schema that it may be ``auto``."""
+    schema["anyOf"] = [{"const": "auto"}, {"$ref": schema.pop("$ref")}]
 
 
 _MOST_THREADS = 1024  # to start them takes seconds, in which Ctrl-C waits for each

@@ -21,6 +21,7 @@ from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
 from prefetch._errors.classes import ConfigError, ConfigFault, StateError
 from prefetch._errors.context import error_context
 from prefetch._errors.os_limits import describe_os_error
+from prefetch._feed.labels import read_labels
 from prefetch._feed.state import Identity
 from prefetch._kernels import selection
 from prefetch._pipeline.components import Components
@@ -28,6 +29,7 @@ from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
 from prefetch._plan.order import Order
 from prefetch._plan.position import Position
+from prefetch._plan.subset import draw_subset
 from prefetch._plan.words import Word
 from prefetch._process.limits import num_cores
 from prefetch._process.reentrancy import mark_entry
@@ -39,11 +41,12 @@ from prefetch._transform.options import Decoding, Transform
 from prefetch._transform.placement import choose_placement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from memory import Device
     from prefetch._config.feed_config import FeedConfig
+    from prefetch._feed.ranks import Ranks
     from prefetch._plan.draws import DrawSource
     from prefetch._process.limits import MemoryLimit
     from prefetch._transform.device import DeviceTransform
@@ -60,25 +63,32 @@ _LEAST_BYTES_FOR_TWO = 4 << 20
 
 
 def build_prefetcher(
-    config: FeedConfig, host_limit: MemoryLimit, state: Mapping[str, Any] | None
+    config: FeedConfig,
+    ranks: Ranks,
+    host_limit: MemoryLimit,
+    state: Mapping[str, Any] | None,
+    *,
+    check_start: Callable[[], object],
 ) -> Prefetcher:
     """Open what a configuration names, at the start or where a state was saved.
 
     Args:
         config: The configuration.
+        ranks: Which of how many processes the feed is for.
         host_limit: What the process might have of the machine's memory without this feed.
         state: A saved state; None for the start.
+        check_start: Called when the first batch is asked for.
     """
     with error_context(str(config.source[0]), "open"), ExitStack() as undo:
         source = build_source(config, undo)
         transform = build_transform(config)
-        identity = Identity.of(config, source, transform)
+        identity = Identity.of(config, source, transform, world_size=ranks.world_size)
         position = (
             Position(0, 0, _choose_seed(config), None)
             if state is None
             else identity.position(state)
         )
-        order = build_order(config, source, position)
+        order = build_order(config, ranks, source, position)
         bad_records = build_bad_records(config, source)
         first = find_first_record(
             source, transform, skip=bad_records.skip, max_bad_records=bad_records.max_bad_records
@@ -110,6 +120,7 @@ def build_prefetcher(
             host_limit=host_limit,
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
+            check_start=check_start,
         )
         _check_ring_memory(components)
         prefetcher = Prefetcher(components)
@@ -122,9 +133,19 @@ def build_source(config: FeedConfig, undo: ExitStack) -> RecordSource:
 
     `open_database` takes the backend by what is at the path.
     """
-    subset = None if config.subset is None else (config.subset.start, config.subset.stop)
-    source = RecordSource.open(config.source, subset=subset, lock=config.lock)
+    subset = config.subset
+    ends = None if subset is None else (subset.start, subset.stop)
+    source = RecordSource.open(config.source, subset=ends, lock=config.lock)
     undo.callback(source.close)
+    if subset is not None and subset.fraction is not None:
+        drawn = draw_subset(
+            source.num_records,
+            subset.fraction,
+            seed=subset.seed,
+            complement=subset.complement,
+            labels=read_labels(source) if subset.stratify else None,
+        )
+        source.choose(drawn)
     return source
 
 
@@ -166,7 +187,9 @@ def _choose_seed(config: FeedConfig) -> int:
     return seed
 
 
-def build_order(config: FeedConfig, source: RecordSource, position: Position) -> Order:
+def build_order(
+    config: FeedConfig, ranks: Ranks, source: RecordSource, position: Position
+) -> Order:
     """Return which record is in which batch, from a position on.
 
     Raises:
@@ -178,8 +201,8 @@ def build_order(config: FeedConfig, source: RecordSource, position: Position) ->
         shuffle=config.shuffle,
         seed=position.seed,
         last_batch=config.last_batch,
-        rank=config.shard.rank,
-        world_size=config.shard.world_size,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
         policy=config.shard.policy,
         phase_test=config.phase == "test",
         epochs=config.epochs,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from memory import Device, Stream
     from prefetch._config.feed_config import FeedConfig
+    from prefetch._feed.ranks import Ranks
     from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
@@ -50,11 +51,13 @@ class Feed:
     handler raises comes out of next() and leaves the feed open: the next next() serves the batch.
 
     Args:
-        config: The resolved configuration.
-        start: Builds the prefetcher: from the start, or from a saved state.
+        config: The configuration.
+        ranks: Which of how many processes it is for.
+        start: Builds the prefetcher for some ranks: from the start, or from a saved state.
 
     Attributes:
-        config: The resolved configuration.
+        config: The configuration; ``shard`` is ``auto`` there if it was, and ``rank`` and
+            ``world_size`` of the feed are the numbers.
 
     Example:
         >>> import prefetch, prefetch.testing
@@ -65,14 +68,18 @@ class Feed:
     """
 
     def __init__(
-        self, config: FeedConfig, start: Callable[[Mapping[str, Any] | None], Prefetcher]
+        self,
+        config: FeedConfig,
+        ranks: Ranks,
+        start: Callable[[Mapping[str, Any] | None, Ranks], Prefetcher],
     ) -> None:
         self.config = config
+        self._ranks = ranks
         self._start = start
         self._stream: object = None
         self._warned_empty = False
         self._loaded: Position | None = None
-        self._prefetcher = start(None)
+        self._prefetcher = start(None, ranks)
         self._prefetcher.attach(self)
 
     def __iter__(self) -> FeedIterator:
@@ -99,6 +106,16 @@ class Feed:
     def num_records(self) -> int:
         """Records in the source, after ``subset``."""
         return self._prefetcher.components.order.num_records
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among those that share each epoch, from 0."""
+        return self._ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes share each epoch."""
+        return self._ranks.world_size
 
     @property
     def epoch(self) -> int:
@@ -208,7 +225,7 @@ class Feed:
             )
         if state is None:
             raise StateError(("expected what state_dict() returned, found None",))
-        prefetcher = self._start(state)
+        prefetcher = self._start(state, self._ranks)
         try:
             prefetcher.consumer.stream = _adopt(self._stream, prefetcher)
             prefetcher.attach(self, self._prefetcher)

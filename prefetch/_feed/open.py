@@ -12,6 +12,7 @@ from prefetch._errors.classes import ConfigError, SourceError
 from prefetch._errors.os_limits import describe_limit
 from prefetch._feed.build import build_prefetcher
 from prefetch._feed.feed import Feed
+from prefetch._feed.ranks import StartCheck, resolve_ranks
 from prefetch._process.limits import memory_limit
 
 if TYPE_CHECKING:
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from prefetch._config.feed_config import FeedConfig
+    from prefetch._feed.ranks import Ranks
     from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._source.backend import Source
 
     What: TypeAlias = Source | Sequence[Source] | Mapping[str, Any] | FeedConfig
 
 # Options that are compared with the records and the device, after the rest of the configuration.
-_FOUND_AT_OPENING = ("source", "shard", "quarantine", "transform")
+_FOUND_AT_OPENING = ("source", "shard", "subset", "quarantine", "transform")
 
 
 def open(  # noqa: A001 - reads as prefetch.open
@@ -123,7 +125,8 @@ def open_prototxt(
         seed: What Caffe's generator is seeded with before it sets the network up; layers before
             this one have drawn from it, as in Caffe. Caffe's solver takes its own seed plus the
             rank. None: from the system.
-        rank: This process among the ranks.
+        rank: This process among the ranks. It is not taken from what has started the process;
+            there is a warning where that says that there are several.
         world_size: How many ranks share the database.
         prefetch: Batches kept ahead; None: the file's (4 where it says nothing).
         threads: Reader threads, or ``auto``; the bytes do not depend on it.
@@ -161,11 +164,15 @@ def _open_feed(config: FeedConfig, origin: str) -> Feed:
     # Asked once: after load_state_dict the ring that goes would count as memory that is taken.
     host_limit = memory_limit()
 
-    def start(state: Mapping[str, Any] | None) -> Prefetcher:
-        with _config_context(config, origin):
-            return build_prefetcher(config, host_limit, state)
+    with _config_context(config, origin):
+        ranks = resolve_ranks(config)
+    check_start = StartCheck(config, ranks)
 
-    return Feed(config, start)
+    def start(state: Mapping[str, Any] | None, ranks: Ranks) -> Prefetcher:
+        with _config_context(config, origin):
+            return build_prefetcher(config, ranks, host_limit, state, check_start=check_start)
+
+    return Feed(config, ranks, start)
 
 
 @contextmanager

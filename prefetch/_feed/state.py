@@ -57,7 +57,13 @@ _FREE = {
 
 
 # The defaults of options that states of format 1 need not name: they were saved before.
-_LATER_OPTIONS = {"transform.max_pixels_per_byte": 2048}
+_LATER_OPTIONS = {
+    "subset.complement": False,
+    "subset.fraction": None,
+    "subset.seed": 0,
+    "subset.stratify": False,
+    "transform.max_pixels_per_byte": 2048,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,9 @@ class Identity:
     world_size: int
 
     @classmethod
-    def of(cls, config: FeedConfig, source: RecordSource, transform: Transform) -> Identity:
+    def of(
+        cls, config: FeedConfig, source: RecordSource, transform: Transform, *, world_size: int
+    ) -> Identity:
         """Return the identity of a feed; reads its first record."""
         from prefetch._config.option_types import to_plain  # noqa: PLC0415 - pydantic is slow to import
 
@@ -86,7 +94,7 @@ class Identity:
             options.pop(name, None)
         mean = transform.mean_image
         options["transform.mean_file"] = None if mean is None else _digest(mean)
-        return cls(_fingerprint(source), options, config.shard.world_size)
+        return cls(_fingerprint(source), options, world_size)
 
     def state(self, position: Position) -> dict[str, Any]:
         """Return the state that JSON can hold."""
@@ -136,7 +144,8 @@ class Identity:
             return
         yield from _compare("dataset", state["dataset"], self.dataset)
         # An option that came later had its default where a state does not name it.
-        yield from _compare("config", _LATER_OPTIONS | state["config"], self.options)
+        later = {name: _LATER_OPTIONS[name] for name in _LATER_OPTIONS if name in self.options}
+        yield from _compare("config", later | state["config"], self.options)
         named = state["config"].get("seed")
         if named is not None and is_same(named, self.options["seed"]) and state["seed"] != named:
             yield f"seed is {state['seed']}, and config seed is {named}"

@@ -52,6 +52,7 @@ class Components:
         host_limit: What the process might have of the machine's memory when the feed was opened.
         max_batches_held: Batches that the consumer may hold at a time, 1 or more.
         stall_warning_s: Seconds of waiting for a batch before the log says why; None for never.
+        check_start: Called when the first batch is asked for.
     """
 
     source: RecordSource
@@ -71,6 +72,7 @@ class Components:
     host_limit: MemoryLimit
     max_batches_held: int
     stall_warning_s: float | None
+    check_start: Callable[[], object]
 
     @property
     def fixed_shape(self) -> tuple[int, ...] | None:

@@ -51,6 +51,7 @@ def _make_batch(filling: Filling, stream: Stream | None) -> Batch:
         number=planned.number,
         indices=filling.indices,
         keys=list(map(filling.keys.__getitem__, sorted(filling.keys))),
+        padding=planned.padding,
     )
     if slot.events:
         if stream is None:

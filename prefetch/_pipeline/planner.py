@@ -33,7 +33,8 @@ class Planner:
             order,
             keep=components.prefetch + components.max_batches_held + 3,
         )
-        self.walker: Walker | None = source.walker() if order.is_sequential else None
+        walks_all = order.is_sequential and not source.has_gaps
+        self.walker: Walker | None = source.walker() if walks_all else None
         # Where the index takes a while, the first epoch is walked, so that it starts at once; and
         # afterwards the file has been read.
         walks = source.is_slow_to_index

@@ -122,6 +122,7 @@ class Prefetcher:
             )
         if self.coordinator.is_stopping:
             return
+        self.components.check_start()
         taken.num_ready = 0  # whatever is ready by the time that the readers run
         self.end_predecessor()
         error = self.coordinator.guard.run(self._begin_readers, loop)

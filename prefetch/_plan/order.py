@@ -52,6 +52,8 @@ class PlannedBatch(NamedTuple):
         records: int64, shape (n,): the record of each sample, 0 to num_records - 1.
         places: int64, shape (n,): where in its epoch's global order each sample stands.
         epochs: int64, shape (n,): the epoch of each sample; they differ under ``wrap`` only.
+        padding: bool, shape (n,): which samples are there only since ``pad`` repeats them; None
+            where none is.
         first_sample: How many samples this rank's earlier batches hold, counted like `sequence`.
         last_in_epoch: Whether iteration ends after it: it is the last batch of its epoch or,
             under ``wrap``, the last batch of all.
@@ -63,6 +65,7 @@ class PlannedBatch(NamedTuple):
     records: NDArray[np.int64]
     places: NDArray[np.int64]
     epochs: NDArray[np.int64]
+    padding: NDArray[np.bool_] | None
     first_sample: int
     last_in_epoch: bool
 
@@ -210,7 +213,7 @@ class Order:
         served = self.first_served if resumed else 0
         start = index * self.batch_size
         count = min(self.batch_size, share - start)
-        places = self._places(served + self._lane + start * self._stride, count)
+        places, padding = self._places(served + self._lane + start * self._stride, count)
         return PlannedBatch(
             sequence=sequence,
             epoch=epoch,
@@ -218,6 +221,7 @@ class Order:
             records=self._records(epoch, places),
             places=places,
             epochs=_repeated(epoch, count),
+            padding=padding,
             first_sample=self._samples_before(epoch) + start,
             last_in_epoch=index + 1 == self._batches_of(share),
         )
@@ -387,8 +391,9 @@ class Order:
             samples += self.first_served + self._lane
             epochs, places = np.divmod(samples, self.num_records)
             epochs += self.first_epoch
+            padding = None
         else:
-            epochs, places = self._wrapped_places(samples)
+            epochs, places, padding = self._wrapped_places(samples)
         epoch = int(epochs[0])
         number = sequence - self.first_of_epoch(epoch)
         return PlannedBatch(
@@ -398,22 +403,23 @@ class Order:
             records=self._records(epoch if epochs[-1] == epoch else epochs, places),
             places=places,
             epochs=epochs,
+            padding=padding,
             first_sample=first_sample,
             last_in_epoch=sequence + 1 == end,
         )
 
     def _wrapped_places(
         self, samples: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return epochs and places of this rank's samples, where each epoch is shared by itself."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return epochs, places and padding of samples, where each epoch is shared by itself."""
         count = len(samples)
         epoch, index = self._locate_sample(int(samples[0]))
         resumed = epoch == self.first_epoch
         share = self._first_share if resumed else self.samples_per_epoch
         if index + count <= share:
             served = self.first_served if resumed else 0
-            places = self._places(served + self._lane + index * self._stride, count)
-            return _repeated(epoch, count), places
+            places, padding = self._places(served + self._lane + index * self._stride, count)
+            return _repeated(epoch, count), places, padding
         # What remains of the first epoch is no longer than an epoch, so its turn is exactly -1.
         turns, places = np.divmod(samples - self._first_share, self.samples_per_epoch)
         if resumed:
@@ -422,17 +428,24 @@ class Order:
         places += self._lane
         if resumed:
             places[turns < 0] += self.first_served
-        places %= self.num_records
         turns += self.first_epoch + 1
-        return turns, places
+        return turns, *self._fold(places)
 
-    def _places(self, start: int, count: int) -> NDArray[np.int64]:
-        """Return `count` places from `start` on; those past the order's end repeat its start."""
+    def _places(self, start: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return `count` places from `start` on, and which of them are padding."""
         stop = start + count * self._stride
         places = np.arange(start, stop, self._stride, dtype=np.int64)
         if stop - self._stride >= self.num_records:
-            places %= self.num_records
-        return places
+            return self._fold(places)
+        return places, None
+
+    def _fold(
+        self, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Have places past the order's end repeat its start; return which of them do."""
+        padding = places >= self.num_records
+        places %= self.num_records
+        return places, padding if padding.any() else None
 
     def _records(
         self, epochs: int | NDArray[np.int64], places: NDArray[np.int64]

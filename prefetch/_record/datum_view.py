@@ -34,6 +34,7 @@ class DatumView:
             same as empty.
         floats: (n,) float32, empty where absent; a view of the record (strided, unaligned) where
             the floats are in one piece, else a copy.
+        has_label: Whether ``label`` is there.
     """
 
     channels: int
@@ -43,6 +44,7 @@ class DatumView:
     encoded: bool
     data: memoryview | None
     floats: NDArray[np.float32]
+    has_label: bool = True
 
     @property
     def kind(self) -> RecordKind:

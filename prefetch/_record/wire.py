@@ -45,6 +45,8 @@ _ENCODED_TAG: Final = 0x38
 # The tags that an integer follows: a field's value, or the length of `data`.
 _INTEGER_TAGS: Final = frozenset((0x08, 0x10, 0x18, _DATA_TAG, 0x28, _ENCODED_TAG))
 
+_ABSENT: Final = 1 << 40  # no int32, which is what a label is
+
 _FLOAT: Final = np.dtype("<f4")
 _NO_FLOATS: Final = np.empty(0, _FLOAT)
 _NO_FLOATS.flags.writeable = False
@@ -108,7 +110,7 @@ def parse_datum(record: memoryview) -> DatumView:
     Raises:
         DatumError: The bytes are no Datum.
     """
-    integers = [0] * 8
+    integers = [0, 0, 0, 0, 0, _ABSENT, 0, 0]
     data: memoryview | None = None
     floats: list[npt.NDArray[np.float32]] = []
     end = len(record)
@@ -144,7 +146,9 @@ def parse_datum(record: memoryview) -> DatumView:
     except IndexError:
         raise DatumError(DatumReason.TRUNCATED, start, end) from None
     _, channels, height, width, _, label, _, encoded = integers
-    return DatumView(channels, height, width, label, encoded != 0, data, _joined(floats))
+    has_label = label != _ABSENT
+    label *= has_label  # 0 where it is absent
+    return DatumView(channels, height, width, label, encoded != 0, data, _joined(floats), has_label)
 
 
 def encode_datum(

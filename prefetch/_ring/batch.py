@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
+
 from memory import Blob
 from prefetch._errors.classes import BatchReleasedError, LabelsNotProducedError
 from prefetch._ring.keep import waits_of
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    import numpy as np
     import numpy.typing as npt
 
     from memory import Device
@@ -52,6 +53,7 @@ class Batch:
         "_label",
         "_lease",
         "_packed_keys",
+        "_padding",
         "epoch",
         "indices",
         "number",
@@ -68,6 +70,7 @@ class Batch:
         number: int,
         indices: npt.NDArray[np.int64],
         keys: Sequence[PackedKeys],
+        padding: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         # Arrays become Blobs as they are asked for: making two takes as long as all the rest.
         self._data: Blob | npt.NDArray[Any] | None = data
@@ -76,6 +79,7 @@ class Batch:
         self._lease: Lease | None = lease
         self._packed_keys = keys
         self._keys: list[bytes] | None = None
+        self._padding = padding
         self.epoch = epoch
         self.number = number
         self.indices = indices
@@ -124,6 +128,18 @@ class Batch:
         if self._keys is None:
             self._keys = [key for part in self._packed_keys for key in part.unpack()]
         return self._keys
+
+    @property
+    def is_padding(self) -> npt.NDArray[np.bool_]:
+        """(N,) bool: which examples are there only to give every rank equally many.
+
+        True where ``shard.policy: pad`` repeats the start of the order, behind the last record of
+        an epoch. Who counts over all ranks, such as an accuracy, leaves these out. Owned by the
+        batch, and valid after `release`.
+        """
+        if self._padding is None:
+            self._padding = np.zeros(len(self.indices), np.bool_)
+        return self._padding
 
     @property
     def released(self) -> bool:

@@ -69,7 +69,8 @@ class Walker:
     """Serves successive records, around and around. One call at a time.
 
     It remembers where it stands. The next records from there come from a scan, which costs a page
-    read a leaf; any others, but a database's first, need its index.
+    read a leaf; any others, but a database's first, need its index, and so do those of a sequence
+    with gaps.
 
     Args:
         databases: Where the records are.
@@ -79,6 +80,7 @@ class Walker:
     def __init__(self, databases: Sequence[Database], sequence: RecordSequence) -> None:
         self._databases = databases
         self._sequence = sequence
+        self._reader = RecordReader(databases, sequence)
         self._scan: Scan | None = None
         self._stands_at: tuple[int, int] | None = None
 
@@ -96,6 +98,9 @@ class Walker:
             SourceError: The database is damaged, or was changed or truncated.
             FeedClosedError: The source is closed.
         """
+        if self._sequence.chosen is not None:
+            records = np.arange(start, start + count) % self._sequence.num_records
+            return self._reader.fetch(records)
         pieces = []
         while count > 0:
             number, place, most = self._sequence.locate(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -16,22 +16,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordSequence:
-    """Databases one behind the other, cut at both ends.
+    """Databases one behind the other, cut at both ends, and perhaps with gaps.
 
     Attributes:
         sizes: Records of each database, 1 or more.
         start: First record of the part, counted over all databases.
         stop: The one behind the last; ``0 <= start < stop <= sum(sizes)``.
+        chosen: (n,) uint32 or int64, 1 or more: which of these, counted over all databases,
+            ascending; None for all.
     """
 
     sizes: tuple[int, ...]
     start: int
     stop: int
+    chosen: npt.NDArray[np.uint32] | npt.NDArray[np.int64] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+    def choose(self, records: npt.NDArray[np.int64]) -> RecordSequence:
+        """Return the sequence of some of the records.
+
+        Args:
+            records: (n,) their numbers, ascending, one or more.
+        """
+        if len(records) == self.num_records:
+            return self
+        # Half the memory, for databases that have a record for each of four billion numbers.
+        places = records + self.start
+        chosen = places.astype(np.uint32) if self.stop <= 1 << 32 else places
+        return RecordSequence(self.sizes, self.start, self.stop, chosen)
 
     @property
     def num_records(self) -> int:
         """Records of the part."""
-        return self.stop - self.start
+        return self.stop - self.start if self.chosen is None else len(self.chosen)
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -44,18 +62,23 @@ class RecordSequence:
     def locate(self, record: int) -> tuple[int, int, int]:
         """Return a record's database, its place there, and how many follow there, it included.
 
+        With gaps none is taken to follow.
+
         Raises:
             IndexError: There is no such record.
         """
         if not 0 <= record < self.num_records:
             raise IndexError(f"there are {self.num_records} records; asked for record {record}")
-        place = self.start + record
+        place = self.start + record if self.chosen is None else int(self.chosen[record])
         database = bisect.bisect_right(self._ends, place)
         end = self._ends[database]
-        return database, place - end + self.sizes[database], min(end, self.stop) - place
+        most = min(end, self.stop) - place if self.chosen is None else 1
+        return database, place - end + self.sizes[database], most
 
     def places_in_first(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return each record's place, (n,) int64, if all are in the first database; unchecked."""
+        if self.chosen is not None:
+            return self.chosen[records].astype(np.int64, copy=False)
         return records + self.start if self.start else records
 
     def locate_all(

@@ -23,6 +23,9 @@ from prefetch._source.sequence import RecordSequence
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
+    import numpy.typing as npt
+
     from prefetch._source.backend import Database, IndexProgress, Source
 
 _MOST_INDEXING_S = 0.1
@@ -92,6 +95,26 @@ class RecordSource:
             opened = cls(databases, sequence)
             undo.pop_all()  # last: Ctrl-C before it closes them, and after it the finalizer does
         return opened
+
+    def choose(self, records: npt.NDArray[np.int64]) -> None:
+        """Serve only some of the records from now on; before any of them is numbered elsewhere.
+
+        Args:
+            records: (n,) their numbers, ascending.
+
+        Raises:
+            EmptyDatabaseError: There are none.
+        """
+        if not len(records):
+            message = f"the subset holds no record of {self.num_records}"
+            raise EmptyDatabaseError(self._databases[0].path, message)
+        self._sequence = self._sequence.choose(records)
+        self.num_records = self._sequence.num_records
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether records are left out in between, so that nothing is gained by walking."""
+        return self._sequence.chosen is not None
 
     def walker(self) -> Walker:
         """Return a walker, for successive records; one call at a time."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefetch._config.feed_config import FeedConfig
+    from prefetch._plan.order import Order
     from prefetch._source.source import RecordSource
 
 _RECORDS_LOOKED_AT: Final = 256
@@ -121,7 +122,7 @@ def check_config(config: FeedConfig) -> CheckReport:
             most_host_bytes=most_on_host * ring.host_batch_bytes,
             first_batch_s=first_batch_s,
             warnings=(
-                *_warnings(config, components.order.samples_per_epoch),
+                *_warnings(config, components.order),
                 *_doubts_about(values),
                 *_turned_images(config, components.source),
             ),
@@ -162,11 +163,11 @@ def _is_turned(value: memoryview) -> bool:
         return False
 
 
-def _warnings(config: FeedConfig, per_rank: int) -> Iterator[str]:
+def _warnings(config: FeedConfig, order: Order) -> Iterator[str]:
     """Yield what is hardly meant about a configuration that works."""
-    shard = config.shard
+    per_rank, world_size = order.samples_per_epoch, order.world_size
     if config.batch_size > max(per_rank, 1) and config.last_batch != "drop":
-        of_rank = "" if shard.world_size == 1 else f" of one of {shard.world_size} ranks"
+        of_rank = "" if world_size == 1 else f" of one of {world_size} ranks"
         becomes = (
             "a batch holds records several times"
             if config.last_batch == "wrap"

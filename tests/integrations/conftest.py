@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import prefetch
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NUM_RECORDS = 60
-
-
-@pytest.fixture(autouse=True)
-def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test is one process of one, whatever it is run under."""
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -41,18 +33,6 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def options(source: Path) -> dict[str, Any]:
     return {"source": source, "batch_size": 8, "shuffle": True, "seed": 5}
-
-
-@pytest.fixture
-def shard(request: pytest.FixtureRequest, source: Path) -> str:
-    """How ranks learn which they are."""
-    if request.param == "auto":
-        try:
-            options: Any = {"source": source, "shard": "auto"}
-            prefetch.FeedConfig(**options)
-        except prefetch.ConfigError:
-            pytest.skip("there is no shard: auto")
-    return str(request.param)
 
 
 @pytest.fixture

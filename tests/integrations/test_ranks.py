@@ -53,7 +53,6 @@ def _last_checkpoint(folder: Path, run: int) -> tuple[int, Path]:
         ("lightning", "explicit"),
         ("lightning", "auto"),
     ],
-    indirect=["shard"],
 )
 def test_ranks_that_are_killed_and_become_more_and_fewer_train_on_every_record_once_an_epoch(
     by: str,

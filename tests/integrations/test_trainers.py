@@ -164,7 +164,7 @@ def test_lightning_validates_and_cuts_epochs_short(
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("shard", ["explicit", "auto"], indirect=True)
+@pytest.mark.parametrize("shard", ["explicit", "auto"])
 @pytest.mark.usefixtures("lightning")
 def test_lightning_starts_devices_by_itself_and_each_gets_its_share(
     shard: str, source: Path, tmp_path: Path

@@ -74,6 +74,10 @@ def samples_of(batches: list[PlannedBatch]) -> list[tuple[int, int]]:
     ]
 
 
+def padding_of(batch: PlannedBatch) -> list[bool]:
+    return [False] * len(batch.records) if batch.padding is None else batch.padding.tolist()
+
+
 def in_lockstep(ranks: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
     """The samples of all ranks, as they are served together."""
     return [sample for step in zip(*ranks, strict=True) for sample in step]
@@ -345,3 +349,31 @@ def test_any_batch_can_be_planned_without_those_before(order: Order, sequences: 
             assert batch.sequence == sequence
             assert order.first_of_epoch(batch.epoch) <= sequence
             assert 0 < len(batch.records) <= order.batch_size
+
+
+@given(orders(policy="pad", last_batch="wrap") | orders(policy="pad", last_batch="partial"))
+@examples
+def test_without_what_is_marked_as_padding_all_ranks_serve_each_epoch_exactly_once(
+    order: Order,
+) -> None:
+    order = dataclasses.replace(order, epochs=order.first_epoch + 2)
+    served = [
+        sample
+        for rank in ranks_of(order)
+        for batch in planned(rank, 1000)
+        for sample, is_padding in zip(samples_of([batch]), padding_of(batch), strict=True)
+        if not is_padding
+    ]
+    first, num = order.first_epoch, order.num_records
+    assert sorted(served) == [
+        *((first, place) for place in range(order.first_served, num)),
+        *((first + 1, place) for place in range(num)),
+    ]
+
+
+@given(orders())
+@examples
+def test_only_pad_repeats_anything(order: Order) -> None:
+    assume(order.policy != "pad" or order.world_size == 1)
+    for rank in ranks_of(order):
+        assert not any(any(padding_of(batch)) for batch in planned(rank))

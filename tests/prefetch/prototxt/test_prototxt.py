@@ -75,7 +75,7 @@ def test_a_layer_means_caffes_endless_stream_random_numbers_stride_and_labels(ne
         seed=1701,
         rng="caffe",
         last_batch="wrap",
-        shard={"policy": "caffe"},
+        shard={"rank": 0, "world_size": 1, "policy": "caffe"},
         label_dtype="float32",
     )
     assert (layer.name, layer.tops, layer.ignored) == ("data", ("data", "label"), ())
