@@ -147,6 +147,7 @@ app.command(
     epilog=_examples(
         "mean data/digits_lmdb mean.binaryproto",
         "mean data/digits_lmdb mean.npy --exact --json",
+        "mean data/digits_lmdb --show mean.png",
     ),
 )(mean)
 app.command(

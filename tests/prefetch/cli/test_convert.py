@@ -654,3 +654,51 @@ def test_a_leveldb_that_is_none_or_in_use_is_told(
     Path("empty").mkdir()
     assert 1 == main(["convert", "empty", "db", "--from", "leveldb"])
     assert "is no LevelDB" in capsys.readouterr().err
+
+
+# --- mean files ------------------------------------------------------------------------------
+
+
+def test_a_mean_file_is_written_as_an_array_and_back(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    assert 0 == main(["mean", "db", "mean.binaryproto"])
+    assert 0 == main(["mean", "mean.binaryproto", "mean.npy"])
+    np.testing.assert_array_equal(load_mean(Path("mean.binaryproto")), np.load("mean.npy"))
+    assert 0 == main(["mean", "mean.npy", "again.binaryproto"])
+    assert Path("mean.binaryproto").read_bytes() == Path("again.binaryproto").read_bytes()
+    capsys.readouterr()
+    assert 0 == main(["mean", "mean.npy", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert (None, [15, 15, 15]) == (report["num_records"], report["channel_means"])
+    assert images.is_dir()
+
+
+def test_a_mean_is_drawn_from_a_database_or_a_file(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    assert 0 == main(["mean", "db", "mean.npy", "--show", "one.png"])
+    assert "picture" in capsys.readouterr().out
+    mean = np.stack([np.full((6, 8), value, np.float32) for value in (90, 120, 150)])
+    np.save("colour.npy", mean)
+    for channels, colour in (("bgr", (90, 120, 150)), ("rgb", (150, 120, 90))):
+        command = ["mean", "colour.npy", "--show", "two.png", "--channels", channels, "--force"]
+        assert 0 == main(command)
+        picture = cv2.imread("two.png")
+        assert picture is not None
+        assert colour in {tuple(pixel) for pixel in picture.reshape(-1, 3).tolist()}
+    assert 2 == main(["mean", "mean.npy", "--show", "one.png"])
+    assert 2 == main(["mean", "db", "--show", "mean.txt"])
+    assert images.is_dir()
+
+
+@pytest.mark.usefixtures("images")
+def test_a_mean_file_is_read_and_never_written_over_or_computed() -> None:
+    np.save("mean.npy", np.zeros((1, 2, 2), np.float32))
+    assert 2 == main(["mean", "mean.npy", "mean.npy", "--force"])
+    assert 2 == main(["mean", "mean.npy", "--exact"])
+    Path("bad.binaryproto").write_bytes(b"\xff\xff")
+    assert 1 == main(["mean", "bad.binaryproto", "x.npy"])
+    assert not Path("x.npy").exists()
