@@ -6,6 +6,7 @@ The folder takes its name when it is whole. Before, its files are in ``NAME.part
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prefetch._errors.printable import printable_short_key
+from prefetch._errors.printable import counted, printable_short_key
 from prefetch._files.output import cure
 from prefetch._record.faults import BadRecordError
 from prefetch._record.layouts.datum import DATUM
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from prefetch._source.source import RecordSource
+
+logger = logging.getLogger(__name__)
 
 LIST_FILE: Final = "list.txt"
 _BLOCK: Final = 64
@@ -124,6 +127,14 @@ def export(
             sync(final.parent)
         except OSError as error:
             raise _failure(partial, error, what="; continue with --resume then") from error
+        except KeyboardInterrupt:
+            logger.warning(
+                "%s: %d of %s written; --resume continues it",
+                partial,
+                len(writer.lines),
+                counted(source.num_records, "record"),
+            )
+            raise
         shutil.rmtree(partial, ignore_errors=True)
     return writer.report(source.num_records)
 

@@ -89,6 +89,7 @@ def conversion_as_json(
             {"shape": list(shape), "records": count} for shape, count in known_shapes(done).items()
         ],
         "has_labels": opened.has_labels,
+        "class_names": {str(label): name for name, label in opened.classes},
         "classes": dict(opened.classes),
         "unreadable": len(done.unreadable),
         "unreadable_report": None if listed_in is None else str(listed_in),

@@ -70,6 +70,7 @@ def test_the_json_report_is_all_of_the_output(
         "records_unchanged": 4,
         "shapes": [{"shape": [3, 6, 8], "records": 4}],
         "has_labels": True,
+        "class_names": {},
         "classes": {},
         "unreadable": 0,
         "unreadable_report": None,

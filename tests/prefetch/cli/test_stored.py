@@ -262,6 +262,22 @@ def test_a_record_without_pixels_stops_an_export_that_can_be_continued(run: Run)
     assert not Path("out.partial").exists()
 
 
+def test_an_export_that_ctrl_c_interrupts_is_resumed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("prefetch._tools.stored.export._Writer._put", interrupted)
+        status, _, err = run("export", "raw", "out")
+    assert 130 == status
+    assert "0 of 10 records written; --resume continues it" in err
+    assert not Path("out").exists()
+    assert 1 == run("export", "files", "out", "--resume")[0]
+    assert 10 == report(run, "export", "raw", "out", "--resume")["num_files"]
+
+
 def test_an_export_takes_no_place_of_anything(run: Run) -> None:
     Path("out").mkdir()
     status, _, err = run("export", "raw", "out")
