@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
+import fake_plyvel
 import numpy as np
 import pytest
 from databases import names_in, records_of
@@ -602,9 +603,13 @@ def test_drafts_of_before_there_were_sizes_of_one_side_are_known_by_the_same_dig
 # --- LevelDB ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def leveldb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[bytes, bytes]]:
-    """Make a LevelDB of twenty records, and return its folder and what is in it."""
+@pytest.fixture(params=["plyvel", "fake"])
+def leveldb(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, dict[bytes, bytes]]:
+    """Make a LevelDB of some records, and return its folder and what is in it."""
+    if request.param == "fake":
+        monkeypatch.setitem(sys.modules, "plyvel", fake_plyvel)
     plyvel = pytest.importorskip("plyvel", reason="plyvel, which makes LevelDBs, is not installed")
     monkeypatch.chdir(tmp_path)
     records = dict(fingerprinted_images(20)) | {b"odd": b"\xff\xff"}
