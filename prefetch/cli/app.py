@@ -14,15 +14,21 @@ from typer.core import TyperGroup
 from memory import SyncedMemoryError
 from prefetch._errors.classes import PrefetchError
 from prefetch._errors.printable import printable_path
-from prefetch.cli.arguments.usage import Command, UsageError, reword
+from prefetch.cli.arguments.usage import Command, UsageError, program_options_first, reword
 from prefetch.cli.commands.bench import bench
 from prefetch.cli.commands.check import check
 from prefetch.cli.commands.convert import convert
+from prefetch.cli.commands.export import export
 from prefetch.cli.commands.from_prototxt import from_prototxt
+from prefetch.cli.commands.get import get
 from prefetch.cli.commands.inspect import inspect
+from prefetch.cli.commands.labels import labels
 from prefetch.cli.commands.mean import mean
+from prefetch.cli.commands.merge import merge
+from prefetch.cli.commands.reencode import reencode
 from prefetch.cli.commands.schema import schema
 from prefetch.cli.commands.show import show
+from prefetch.cli.commands.split import split
 from prefetch.cli.terminal.messages import forward_messages, without_repeats
 from prefetch.cli.terminal.streams import OutputLostError, print_message, standard_streams
 
@@ -37,6 +43,10 @@ _NO_WORKING_DIRECTORY = (
 
 class _Commands(TyperGroup):
     """Runs a command; an expected error becomes a message and an exit status."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest: list[str] = super().parse_args(ctx, program_options_first(args))
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         level = logging.INFO if ctx.params.get("verbose") else logging.WARNING
@@ -122,12 +132,13 @@ def _examples(*lines: str) -> str:
 
 app.command(
     cls=Command,
-    short_help="Images into a database: from a list, folders, arrays, MNIST's or CIFAR's files.",
+    short_help="Images into a database: from a list, folders, arrays, LevelDB, MNIST or CIFAR.",
     epilog=_examples(
         "convert photos photos.txt photos_lmdb --resize-width 64 --resize-height 64 --shuffle",
         "convert photos photos.txt jpeg_lmdb --encoded",
         "convert classes classes_lmdb --gray --check-size",
         "convert images.npy labels.npy arrays_lmdb",
+        "convert photos photos.txt cropped_lmdb --resize-shorter 48 --center-crop 40",
     ),
 )(convert)
 app.command(
@@ -136,6 +147,7 @@ app.command(
     epilog=_examples(
         "mean data/digits_lmdb mean.binaryproto",
         "mean data/digits_lmdb mean.npy --exact --json",
+        "mean data/digits_lmdb --show mean.png",
     ),
 )(mean)
 app.command(
@@ -147,6 +159,55 @@ app.command(
         "inspect data/digits_lmdb --show digits.png",
     ),
 )(inspect)
+app.command(
+    cls=Command,
+    short_help="One record: its image file, or what it is.",
+    epilog=_examples(
+        "get data/digits_lmdb 00000007 --out seven.png",
+        "get data/digits_lmdb 7 --json",
+        "get data/digits_lmdb 7 > record.png",
+    ),
+)(get)
+app.command(
+    cls=Command,
+    short_help="The records of a database as files, with their list.",
+    epilog=_examples(
+        "export data/digits_lmdb digits",
+        "export data/digits_lmdb digits_by_class --by-class",
+    ),
+)(export)
+app.command(
+    cls=Command,
+    short_help="Several databases as one.",
+    epilog=_examples(
+        "merge data/digits_lmdb data/more_digits_lmdb all_digits_lmdb --renumber",
+    ),
+)(merge)
+app.command(
+    cls=Command,
+    short_help="One database as two, such as for training and testing.",
+    epilog=_examples(
+        "split data/digits_lmdb train_lmdb test_lmdb --fraction 0.9 --stratify",
+        "split data/digits_lmdb first_lmdb rest_lmdb --at 1000",
+    ),
+)(split)
+app.command(
+    cls=Command,
+    short_help="The records of a database in another form or size.",
+    epilog=_examples(
+        "reencode data/digits_lmdb png_lmdb --to png",
+        "reencode data/digits_lmdb small_lmdb --resize-shorter 6 --center-crop 5",
+    ),
+)(reencode)
+app.command(
+    cls=Command,
+    short_help="Count labels, change them, name the classes.",
+    epilog=_examples(
+        "labels data/digits_lmdb",
+        "labels data/digits_lmdb relabelled_lmdb --set new_labels.txt",
+        "labels data/digits_lmdb --names names.txt",
+    ),
+)(labels)
 app.command(
     cls=Command,
     short_help="Draw the batches that a network will see.",

@@ -27,7 +27,22 @@ if TYPE_CHECKING:
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _GUIDE = _CHECKOUT / "docs" / "guide" / "command-line.md"
-_COMMANDS = ("convert", "mean", "inspect", "show", "check", "schema", "from-prototxt", "bench")
+_COMMANDS = (
+    "convert",
+    "mean",
+    "inspect",
+    "get",
+    "export",
+    "merge",
+    "split",
+    "reencode",
+    "labels",
+    "show",
+    "check",
+    "schema",
+    "from-prototxt",
+    "bench",
+)
 _CONVERTING = _CHECKOUT / "docs" / "guide" / "converting.md"
 _BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
@@ -40,7 +55,10 @@ def workplace(tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The current folder, with everything that the examples name."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(_CHECKOUT / "configs", "configs")
-    shutil.copytree(digits, "data/digits_lmdb")
+    for name in ("digits_lmdb", "more_digits_lmdb"):
+        shutil.copytree(digits, f"data/{name}")
+    Path("new_labels.txt").write_text("00000000 9\n00000001 8\n", encoding="utf-8")
+    Path("names.txt").write_text("zero\none\ntwo\n", encoding="utf-8")
     for block in _BLOCK.finditer(_GUIDE.read_text(encoding="utf-8")):
         if block["title"]:
             Path(block["title"]).write_text(block["text"], encoding="utf-8")

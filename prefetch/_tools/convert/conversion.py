@@ -47,6 +47,7 @@ def convert(
     check_size: bool = False,
     skip_unreadable: bool = False,
     resume: bool = False,
+    force: bool = False,
     files: dict[str, str] | None = None,
     progress: Progress | None = None,
     left_out: Callable[[tuple[Unreadable, ...]], None] | None = None,
@@ -58,12 +59,13 @@ def convert(
 
     Args:
         examples: What is stored.
-        database: Folder to make; there must be nothing yet.
+        database: Folder to make; there must be nothing yet, but for ``force``.
         threads: How many read; None for one a core. The result does not depend on it.
         check_size: Refuse records whose shape is not that of the first.
         skip_unreadable: Leave out images that cannot be read, instead of failing at the end.
         resume: Continue what an interrupted conversion of the same input has left, if it has;
             where one has finished with the same names, labels and options, nothing is done.
+        force: Replace a database that is there, once the new one is whole.
         files: Text files that go into the folder too: names and contents.
         progress: Called now and then with the images done and the images in all.
         left_out: Called with the images that are left out, if there are any, before the database
@@ -84,7 +86,7 @@ def convert(
     ):
         _report_left_out(left_out, finished.unreadable)
         return finished
-    with Draft(database, description, resume=resume) as draft:
+    with Draft(database, description, resume=resume, force=force) as draft:
         stored = frozenset(draft.keys())
         earlier = check_unchanged(draft, examples, stored, progress) if stored else Stored()
         todo: Sequence[int] = range(len(examples))
@@ -190,7 +192,7 @@ class _Tally:
         self._num_resumed = earlier.num_records
         self._counted = earlier
         self._one_shape_in = one_shape_in
-        self._num_turned = self._num_remarked = 0
+        self._num_turned = self._num_remarked = self._num_gray = 0
         self._remarks: list[tuple[str, str]] = []
         if one_shape_in is not None:
             for shape, index in list(earlier.first.items())[1:]:
@@ -211,6 +213,7 @@ class _Tally:
             self._refuse(index, example.shape)
         counted_on.count(index, example.shape, unchanged=example.unchanged)
         self._num_turned += example.is_turned
+        self._num_gray += example.is_grey
         if example.remark:
             self._num_remarked += 1
             if len(self._remarks) < _REMARKS_KEPT:
@@ -229,6 +232,7 @@ class _Tally:
             num_turned=self._num_turned,
             remarks=tuple(self._remarks),
             num_remarked=self._num_remarked,
+            num_gray=self._num_gray,
         )
 
     def _refuse(self, index: int, shape: Shape) -> NoReturn:

@@ -60,6 +60,7 @@ class Draft:
         final: Where it goes.
         description: What is converted; compared where a draft is resumed.
         resume: Continue a draft that an earlier process left, if there is one.
+        force: Replace the database that is at the final place, once this one is whole.
         map_bytes: LMDB's map to begin with.
         commit_bytes: Records are committed whenever there are so many bytes of them.
 
@@ -75,12 +76,14 @@ class Draft:
         description: dict[str, Any],
         *,
         resume: bool = False,
+        force: bool = False,
         map_bytes: int = _MAP_BYTES,
         commit_bytes: int = _COMMIT_BYTES,
     ) -> None:
         self._final = final.absolute()
         self.folder = self._final.with_name(f"{self._final.name}.partial")
-        check_free(self._final)
+        self._force = force
+        check_free(self._final, force=force)
         self._made: list[Path] = []
         try:
             self._made += (one for one in self._final.parents if not one.exists())
@@ -192,7 +195,7 @@ class Draft:
             ConversionError: The disk is full, or fails; it can be resumed then.
         """
         self.commit()
-        if os.path.lexists(self._final):
+        if os.path.lexists(self._final) and not self._force:
             raise self._overtaken()
         try:
             database = self._compacted()
@@ -202,12 +205,7 @@ class Draft:
                 sync(path)
             sync(database / "data.mdb")
             sync(database)
-            try:
-                database.rename(self._final)
-            except OSError:
-                if os.path.lexists(self._final):
-                    raise self._overtaken() from None
-                raise
+            self._take_place(database)
             sync(self._final.parent)
         except (lmdb.Error, OSError) as error:
             raise self._failure(error) from error
@@ -273,6 +271,21 @@ class Draft:
             database = compact
         self._environment.close()
         return database
+
+    def _take_place(self, database: Path) -> None:
+        """Give the database its final name; what is to be replaced goes with the draft's folder."""
+        replaced = self.folder / "replaced"
+        if self._force and os.path.lexists(self._final):
+            check_free(self._final, force=True)  # it may have become something else meanwhile
+            self._final.rename(replaced)
+        try:
+            database.rename(self._final)
+        except OSError:
+            if os.path.lexists(self._final):
+                raise self._overtaken() from None
+            if replaced.exists():
+                replaced.rename(self._final)
+            raise
 
     def _overtaken(self) -> ConversionError:
         return ConversionError(

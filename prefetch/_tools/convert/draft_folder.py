@@ -22,8 +22,12 @@ OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv", "conversion.json"))
 
 
-def check_free(final: Path) -> None:
+def check_free(final: Path, *, force: bool = False) -> None:
     """Refuse a place for a database where something is.
+
+    Args:
+        final: The place.
+        force: Whether another database may be there, to be replaced.
 
     Raises:
         ConversionError: There is.
@@ -32,7 +36,13 @@ def check_free(final: Path) -> None:
         return
     # Where DB is forgotten, the last of the inputs stands in its place: nobody is to remove that.
     may_go = final.is_dir() and {path.name for path in final.iterdir()} <= _DATABASE_FILES
-    cure = "remove it, or choose another name" if may_go else "and is no database; name another"
+    if force and may_go and not final.is_symlink():
+        return
+    cure = (
+        "remove it, or choose another name; --force replaces it"
+        if may_go
+        else "and is no database; name another"
+    )
     raise ConversionError(f"{final.absolute()}: is there already{';' if may_go else ''} {cure}")
 
 

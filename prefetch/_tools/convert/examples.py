@@ -16,6 +16,7 @@ class Example:
         unchanged: Whether it holds the bytes of an image file as they are.
         is_turned: Whether these are of a JPEG that EXIF asks to turn.
         remark: What libjpeg says of the file and leaves its pixels as they are.
+        is_grey: Whether it is stored as three equal planes.
         stamp: That of the file when it was read; see `Examples.stamp`.
     """
 
@@ -24,6 +25,7 @@ class Example:
     unchanged: bool = False
     is_turned: bool = False
     remark: str = ""
+    is_grey: bool = False
     stamp: bytes = b""
 
 

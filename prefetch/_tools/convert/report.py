@@ -37,6 +37,7 @@ class Report:
         remarks: Some of the files that libjpeg remarked on in this process, and what it said; their
             pixels are as they were.
         num_remarked: How many there are.
+        num_gray: Images that this process stored as three equal planes.
         was_finished: Whether an earlier process had finished it, so that nothing was done.
     """
 
@@ -50,6 +51,7 @@ class Report:
     num_turned: int = 0
     remarks: tuple[tuple[str, str], ...] = ()
     num_remarked: int = 0
+    num_gray: int = 0
     was_finished: bool = False
 
 

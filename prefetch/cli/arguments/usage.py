@@ -6,12 +6,15 @@ Versions of typer that check values with pydantic print its texts as they are.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
 from prefetch._errors.printable import printable_message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _EXPECTED: Final = {
     "greater_than_equal": "{ge:g} or more",
@@ -29,7 +32,7 @@ _EXPECTED: Final = {
 
 
 _LONGEST_SHOWN: Final = 500
-_BEFORE_THE_COMMAND: Final = frozenset({"-v", "--verbose", "--debug", "--version"})
+_OF_THE_PROGRAM: Final = frozenset({"-v", "--verbose", "--debug", "--version"})
 
 UsageError: Final[Any] = typer.BadParameter.__base__
 
@@ -56,17 +59,29 @@ def _no_type(**_: Any) -> str:
     return ""
 
 
+def program_options_first(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with the program's own options before the command.
+
+    Example:
+        >>> program_options_first(["inspect", "db", "-v", "--", "--debug"])
+        ['-v', 'inspect', 'db', '--', '--debug']
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    head, tail = arguments[:end], arguments[end:]
+    return [
+        *(one for one in head if one in _OF_THE_PROGRAM),
+        *(one for one in head if one not in _OF_THE_PROGRAM),
+        *tail,
+    ]
+
+
 def reword(error: Any) -> None:
     """Put what is wrong with a command's arguments into the words of this package.
 
     Args:
         error: A `UsageError`; its message is changed.
     """
-    command = "" if error.ctx is None else error.ctx.info_name
-    option = getattr(error, "option_name", None)
-    if option in _BEFORE_THE_COMMAND and command:
-        error.message = f"{option} stands before the command: ringfeed {option} {command} ..."
-    elif isinstance(error, typer.BadParameter):
+    if isinstance(error, typer.BadParameter):
         _reword_value(error)
         if not error.message and getattr(error.param, "param_type_name", "") == "argument":
             _name_all_arguments(error)

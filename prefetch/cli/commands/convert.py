@@ -12,6 +12,16 @@ import typer
 from prefetch._errors.printable import counted
 from prefetch._files.output import OutputError, check_writable
 from prefetch.cli.arguments.configs import JsonOption, ThreadsOption  # noqa: TC001 - as above
+from prefetch.cli.arguments.databases import ReplaceOption  # noqa: TC001 - as above
+from prefetch.cli.arguments.images import (
+    BackgroundOption,
+    CropOption,
+    HeightOption,
+    QualityOption,
+    ShorterOption,
+    WidthOption,
+    parse_color,
+)
 from prefetch.cli.arguments.outputs import check_folder, check_no_dangling_link, check_no_input
 from prefetch.cli.reports.conversion import (
     conversion_as_fields,
@@ -42,13 +52,14 @@ def convert(
         typer.Argument(
             metavar="INPUT...",
             help="ROOT LIST: a folder, and a file of image names and labels; or a folder of class "
-            "folders; or .npy or .npz arrays; or MNIST's IMAGES LABELS; or CIFAR's .bin batches.",
+            "folders; or .npy or .npz arrays; or MNIST's IMAGES LABELS; or CIFAR's .bin batches; "
+            "or a LevelDB's folder.",
         ),
     ],
     database: Annotated[Path, typer.Argument(metavar="DB", help="The folder to make.")],
     *,
     kind: Annotated[
-        Literal["auto", "list", "folders", "arrays", "mnist", "cifar"],
+        Literal["auto", "list", "folders", "arrays", "mnist", "cifar", "leveldb"],
         typer.Option("--from", help="What INPUT is; auto: what it looks like."),
     ] = "auto",
     gray: Annotated[bool, typer.Option("--gray", help="Store one channel.")] = False,
@@ -56,14 +67,11 @@ def convert(
         bool, typer.Option("--shuffle", help="Store in another order than the list's.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of that order.")] = 0,
-    resize_width: Annotated[
-        int,
-        typer.Option("--resize-width", "--resize_width", min=0, help="Width in pixels; 0: own."),
-    ] = 0,
-    resize_height: Annotated[
-        int,
-        typer.Option("--resize-height", "--resize_height", min=0, help="Height in pixels; 0: own."),
-    ] = 0,
+    resize_width: WidthOption = 0,
+    resize_height: HeightOption = 0,
+    resize_shorter: ShorterOption = 0,
+    center_crop: CropOption = 0,
+    background: BackgroundOption = "",
     check_size: Annotated[
         bool,
         typer.Option("--check-size", "--check_size", help="Refuse records of several shapes."),
@@ -78,6 +86,7 @@ def convert(
             "--encode-type", "--encode_type", help="Their type, such as png or jpg; empty: own."
         ),
     ] = "",
+    quality: QualityOption = None,
     max_pixels_per_byte: Annotated[
         int,
         typer.Option(
@@ -127,6 +136,7 @@ def convert(
             "they were; do nothing where it has finished.",
         ),
     ] = False,
+    force: ReplaceOption = False,
     threads: ThreadsOption = None,
     backend: Annotated[  # noqa: ARG001 - for scripts that were written for Caffe
         Literal["lmdb"], typer.Option(help="The kind of database.")
@@ -145,7 +155,7 @@ def convert(
     report = report or default_report
     _check_places(database, inputs, report, is_default=report == default_report)
     if not (resume and conversion.is_finished(database)):
-        conversion.check_free(database)  # before a large input is read
+        conversion.check_free(database, force=force)  # before a large input is read
     began = time.perf_counter()
     try:
         options = conversion.InputOptions(
@@ -157,6 +167,10 @@ def convert(
                 encoded=encoded,
                 encode_type=encode_type,
                 max_pixels_per_byte=max_pixels_per_byte,
+                resize_shorter=resize_shorter,
+                center_crop=center_crop,
+                background=parse_color(background),
+                quality=quality,
             ),
             shuffle=shuffle,
             seed=seed,
@@ -181,6 +195,7 @@ def convert(
                 check_size=check_size,
                 skip_unreadable=skip_unreadable,
                 resume=resume,
+                force=force,
                 files=_class_file(opened),
                 progress=lambda num, total: progress("converting", num, total),
                 left_out=lambda unreadable: _list_unreadable(report, unreadable),
@@ -199,7 +214,9 @@ def convert(
     if as_json:
         print_json(conversion_as_json(database, opened, done, listed_in, elapsed_s))
     else:
-        print_fields(conversion_as_fields(database, opened, done, listed_in, elapsed_s))
+        print_fields(
+            conversion_as_fields(database, opened, done, listed_in, elapsed_s, is_shuffled=shuffle)
+        )
 
 
 def _check_places(

@@ -23,7 +23,7 @@ _LINES_SHOWN = 10
 def warn_of_input(options: InputOptions, opened: Input) -> None:
     """Log what is hardly meant about an input and its options."""
     treatment = options.treatment
-    if not (treatment.resizes or treatment.may_keep):
+    if (treatment.resize_height > 0) != (treatment.resize_width > 0):
         logger.warning("one of --resize-height and --resize-width has no effect without the other")
     if options.seed and not options.shuffle:
         logger.warning("--seed has no effect without --shuffle")
@@ -44,13 +44,13 @@ def warn_of_output(database: Path, done: Report) -> None:
             "no content was compared",
             database.absolute(),
         )
-    channels = sorted({shape[0] for shape in done.shapes})
+    channels = sorted({shape[0] for shape in known_shapes(done)})
     if len(channels) > 1:
         logger.warning(
             "there are records of %s channels; a feed needs force_color or force_gray for them",
             " and ".join(map(str, channels)),
         )
-    if len({shape[1:] for shape in done.shapes}) > 1:
+    if len({shape[1:] for shape in known_shapes(done)}) > 1:
         logger.warning("the images have several sizes; a feed needs a crop_size for them")
     if done.num_turned:
         logger.warning(
@@ -74,14 +74,22 @@ def conversion_as_json(
     return {
         "database": str(database.absolute()),
         "input": str(opened.kind),
+        "num_images": done.num_images,
+        "num_records": done.num_stored,
+        "num_resumed": done.num_resumed,
+        "num_unchanged": done.num_unchanged,
+        "num_unreadable": len(done.unreadable),
+        "file_bytes": done.size_bytes,
+        # What some of these were called before all commands had the same names.
         "images": done.num_images,
         "records": done.num_stored,
         "records_resumed": done.num_resumed,
         "records_unchanged": done.num_unchanged,
         "shapes": [
-            {"shape": list(shape), "records": count} for shape, count in done.shapes.items()
+            {"shape": list(shape), "records": count} for shape, count in known_shapes(done).items()
         ],
         "has_labels": opened.has_labels,
+        "class_names": {str(label): name for name, label in opened.classes},
         "classes": dict(opened.classes),
         "unreadable": len(done.unreadable),
         "unreadable_report": None if listed_in is None else str(listed_in),
@@ -91,7 +99,13 @@ def conversion_as_json(
 
 
 def conversion_as_fields(
-    database: Path, opened: Input, done: Report, listed_in: Path | None, elapsed_s: float
+    database: Path,
+    opened: Input,
+    done: Report,
+    listed_in: Path | None,
+    elapsed_s: float,
+    *,
+    is_shuffled: bool,
 ) -> Iterator[tuple[str, str]]:
     """Yield names and values of a conversion's report for people."""
     yield "database", str(database)
@@ -100,14 +114,23 @@ def conversion_as_fields(
     yield "records", f"{done.num_stored}{resumed}, in {elapsed_s:.1f} s"
     if done.num_unchanged:
         yield "", f"{counted(done.num_unchanged, 'image file')} stored unchanged"
-    yield from rows("shapes", _shapes(done.shapes))
+    yield from rows("shapes", _shapes(known_shapes(done)))
     if not opened.has_labels:
         yield "labels", "none"
     yield from rows("classes", _classes(opened.classes))
+    if done.num_gray and done.num_gray == done.num_stored - done.num_resumed:
+        yield "colours", "all grey, stored as three equal planes; --gray stores one"
+    if opened.classes and not is_shuffled:
+        yield "order", "class by class: train with shuffle: true, or store with --shuffle"
     if done.unreadable:
         left_out = counted(len(done.unreadable), "image")
         yield "unreadable", f"{left_out} left out, listed in {listed_in}"
     yield "size", printable_size(done.size_bytes)
+
+
+def known_shapes(done: Report) -> dict[tuple[int, int, int], int]:
+    """Return the shapes of records, without what is not known of copied ones."""
+    return {shape: num for shape, num in done.shapes.items() if any(shape)}
 
 
 def _shapes(shapes: dict[tuple[int, int, int], int]) -> Iterator[str]:

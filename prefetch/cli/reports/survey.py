@@ -24,6 +24,7 @@ _BAR = 40  # characters of the longest
 def survey_as_json(survey: Survey, picture: Path | None) -> dict[str, Any]:
     """Return a survey for programs."""
     return {
+        "database": survey.path,
         **dataclasses.asdict(survey),
         "is_complete": survey.is_complete,
         "is_sound": survey.is_sound,

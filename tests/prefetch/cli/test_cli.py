@@ -105,11 +105,24 @@ def test_a_wrong_use_is_status_2_with_a_word_on_how(run: Run, arguments: list[st
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("option", ["-v", "--verbose", "--debug", "--version"])
-def test_an_option_behind_its_command_is_told_where_it_belongs(option: str, run: Run) -> None:
-    status, _, errors = run("inspect", option, "db")
-    assert 2 == status
-    assert f"Error: {option} stands before the command: ringfeed {option} inspect ..." in errors
+@pytest.mark.parametrize("option", ["-v", "--verbose"])
+@pytest.mark.usefixtures("folder")
+def test_verbose_may_stand_behind_the_command_too(option: str, run: Run) -> None:
+    for arguments in ([option, "check", "feed.yaml"], ["check", "feed.yaml", option]):
+        status, _, errors = run(*arguments)
+        assert 0 == status
+        assert "info: transform.where: auto resolved to host" in errors
+
+
+def test_debug_and_version_may_stand_behind_the_command_too(run: Run) -> None:
+    assert "Traceback" in run("inspect", "nowhere", "--debug")[2]
+    assert run("inspect", "--version")[1].startswith("ringfeed ")
+
+
+def test_behind_two_dashes_all_is_an_argument(run: Run) -> None:
+    status, _, errors = run("inspect", "--", "-v")
+    assert 1 == status
+    assert "/-v: " in errors
 
 
 def test_a_missing_argument_is_answered_by_all_of_them(run: Run) -> None:

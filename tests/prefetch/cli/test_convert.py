@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -10,16 +11,26 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import cv2
+import fake_plyvel
 import numpy as np
 import pytest
-from databases import names_in
+from databases import names_in, records_of
 from image_folders import write_grey_images, write_list
 from processes import DEADLINE_S
 
+from prefetch._record.wire import parse_datum
+from prefetch._tools.convert.inputs.images import ImageExamples
+from prefetch._tools.convert.inputs.listing import Entry, Listing
+from prefetch._tools.convert.inputs.treatment import Treatment
 from prefetch._transform.mean_file import load_mean
 from prefetch.cli import main
+from prefetch.testing import fingerprinted_images
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @pytest.fixture
@@ -45,15 +56,22 @@ def test_the_json_report_is_all_of_the_output(
     report = json.loads(capsys.readouterr().out)
     assert report.pop("elapsed_s") > 0
     assert report.pop("size_bytes") == Path("db/data.mdb").stat().st_size
+    assert report.pop("file_bytes") == Path("db/data.mdb").stat().st_size
     assert {
         "database": str(Path("db").absolute()),
         "input": "list",
+        "num_images": 4,
+        "num_records": 4,
+        "num_resumed": 0,
+        "num_unchanged": 4,
+        "num_unreadable": 0,
         "images": 4,
         "records": 4,
         "records_resumed": 0,
         "records_unchanged": 4,
         "shapes": [{"shape": [3, 6, 8], "records": 4}],
         "has_labels": True,
+        "class_names": {},
         "classes": {},
         "unreadable": 0,
         "unreadable_report": None,
@@ -237,7 +255,7 @@ def test_resuming_ends_well_where_the_same_conversion_has_finished(
     again = json.loads(out)
     assert again.pop("elapsed_s") >= 0
     del first["elapsed_s"]
-    assert {**first, "records_resumed": 2} == again
+    assert {**first, "num_resumed": 2, "records_resumed": 2} == again
     assert listed == Path("db.unreadable.tsv").read_bytes()
     assert before == Path("db/data.mdb").stat()
 
@@ -470,3 +488,223 @@ def test_what_cannot_be_written_is_not_said_to_be_unreadable(
     what = "read" if names[1] == "none.png" else "written"
     assert f"the only image cannot be {what}, so that no database is made" in err
     assert ("relative to ROOT?" in err) == (names[1] == "none.png")
+
+
+# --- sizes, backgrounds, orders --------------------------------------------------------------
+
+
+def pixels_of(database: str) -> list[NDArray[Any]]:
+    """Return the pixels of a raw database's records, (height, width, channels)."""
+    found = [parse_datum(memoryview(value)) for value in records_of(Path(database)).values()]
+    return [one.pixels(np.dtype(np.float32)).transpose(1, 2, 0) for one in found]
+
+
+def test_the_shorter_side_is_resized_and_the_middle_cut_out(images: Path) -> None:
+    rng = np.random.default_rng(0)
+    wide, high = rng.integers(0, 256, (10, 25, 3), np.uint8), rng.integers(0, 256, (25, 11, 3))
+    for index, image in enumerate((wide, high)):
+        cv2.imwrite(str(images / f"{index}.png"), image)
+    Path("list.txt").write_text("0.png 0\n1.png 1\n", encoding="utf-8")
+    options = ["--resize-shorter", "7", "--center-crop", "6"]
+    assert 0 == main(["convert", "images", "list.txt", "db", *options])
+    resized = cv2.resize(wide, (17, 7)), cv2.resize(high.astype(np.uint8), (7, 15))
+    expected = [resized[0][0:6, 5:11], resized[1][4:10, 0:6]]
+    for image, found in zip(expected, pixels_of("db"), strict=True):
+        np.testing.assert_array_equal(image, found)
+
+
+def test_an_image_too_small_for_its_crop_is_listed_with_the_cure(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 1 == main(["convert", "images", "list.txt", "db", "--center-crop", "7"])
+    assert "--resize-shorter 7 makes it large enough" in capsys.readouterr().err
+    assert images.is_dir()
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--resize-shorter", "4", "--resize-width", "4"],
+        ["--quality", "50"],
+        ["--background", "reddish"],
+        ["--background", "1,2,300"],
+        ["--quality", "101", "--encoded"],
+    ],
+)
+def test_options_of_images_that_contradict_are_a_wrong_use(options: list[str]) -> None:
+    assert 2 == main(["convert", "images", "list.txt", "db", *options])
+    assert not Path("db").exists()
+
+
+@pytest.mark.parametrize(
+    ("color", "behind"),
+    [("white", (255, 255, 255)), ("#FF8000", (255, 128, 0)), ("1, 2,3", (1, 2, 3))],
+)
+def test_alpha_is_blended_with_a_background(
+    color: str, behind: tuple[int, int, int], images: Path
+) -> None:
+    image = np.zeros((4, 3, 4), np.uint8)
+    image[0] = (10, 20, 30, 255)
+    image[1] = (10, 20, 30, 0)
+    image[2:] = (100, 0, 200, 51)
+    cv2.imwrite(str(images / "0.png"), image)
+    Path("list.txt").write_text("0.png 0\n1.png 1\n", encoding="utf-8")
+    assert 0 == main(["convert", "images", "list.txt", "db", "--background", color])
+    found, opaque = pixels_of("db")
+    blue_first = np.array(behind[::-1])
+    np.testing.assert_array_equal(found[0, 0], (10, 20, 30))
+    np.testing.assert_array_equal(found[1, 0], blue_first)
+    np.testing.assert_array_equal(
+        found[2, 0], np.round(0.2 * np.array([100, 0, 200]) + 0.8 * blue_first).astype(int)
+    )
+    np.testing.assert_array_equal(opaque, np.full((6, 8, 3), 10))
+
+
+def test_without_a_background_alpha_is_dropped_as_ever(images: Path) -> None:
+    cv2.imwrite(str(images / "0.png"), np.full((4, 3, 4), 7, np.uint8))
+    Path("list.txt").write_text("0.png 0\n", encoding="utf-8")
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    np.testing.assert_array_equal(pixels_of("db")[0], np.full((4, 3, 3), 7))
+
+
+def test_the_report_has_hints_on_grey_images_and_on_the_order_of_classes(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("classes").mkdir()
+    images.rename("classes/grey")
+    assert 0 == main(["convert", "classes", "db"])
+    out, err = capsys.readouterr()
+    assert "all grey, stored as three equal planes; --gray stores one" in out
+    assert "class by class: train with shuffle: true, or store with --shuffle" in out
+    assert "" == err
+    assert 0 == main(["convert", "classes", "other", "--gray", "--shuffle"])
+    out = capsys.readouterr().out
+    assert "planes" not in out
+    assert "class by class" not in out
+
+
+def test_drafts_of_before_there_were_sizes_of_one_side_are_known_by_the_same_digest() -> None:
+    listing = Listing("/", (Entry("a.png", 1),))
+    fingerprint = ImageExamples(listing, Treatment(gray=True)).fingerprint()
+    options = {
+        "gray": True,
+        "resize_height": 0,
+        "resize_width": 0,
+        "encoded": False,
+        "encode_type": "",
+    }
+    digest = hashlib.sha256(json.dumps(options).encode()).hexdigest()
+    assert digest == fingerprint["options"]
+    cropped = ImageExamples(listing, Treatment(gray=True, center_crop=3)).fingerprint()
+    assert digest != cropped["options"]
+
+
+# --- LevelDB ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["plyvel", "fake"])
+def leveldb(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, dict[bytes, bytes]]:
+    """Make a LevelDB of some records, and return its folder and what is in it."""
+    if request.param == "fake":
+        monkeypatch.setitem(sys.modules, "plyvel", fake_plyvel)
+    plyvel = pytest.importorskip("plyvel", reason="plyvel, which makes LevelDBs, is not installed")
+    monkeypatch.chdir(tmp_path)
+    records = dict(fingerprinted_images(20)) | {b"odd": b"\xff\xff"}
+    with plyvel.DB("level", create_if_missing=True) as database:
+        for key, value in records.items():
+            database.put(key, value)
+    return tmp_path / "level", records
+
+
+def test_a_leveldb_is_copied_bit_for_bit(
+    leveldb: tuple[Path, dict[bytes, bytes]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, records = leveldb
+    assert 0 == main(["convert", "level", "db"])
+    assert "leveldb, 21 images" in capsys.readouterr().out
+    assert records == records_of(Path("db"))
+    assert 0 == main(["convert", str(folder), "other", "--from", "leveldb", "--json"])
+    assert 21 == json.loads(capsys.readouterr().out)["num_records"]
+
+
+@pytest.mark.usefixtures("leveldb")
+@pytest.mark.parametrize("options", [["--shuffle"], ["--gray"], ["--labels", "int32"]])
+def test_options_for_images_are_a_wrong_use_with_a_leveldb(options: list[str]) -> None:
+    assert 2 == main(["convert", "level", "db", *options])
+
+
+def test_a_leveldb_without_plyvel_is_answered_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "plyvel", None)
+    Path("level").mkdir()
+    for name in ("CURRENT", "MANIFEST-000002"):
+        (Path("level") / name).touch()
+    assert 1 == main(["convert", "level", "db"])
+    assert "pip install plyvel" in capsys.readouterr().err
+    assert not Path("db.partial").exists()
+
+
+def test_a_leveldb_that_is_none_or_in_use_is_told(
+    leveldb: tuple[Path, dict[bytes, bytes]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    import plyvel  # noqa: PLC0415 - the fixture has seen that it is there
+
+    with plyvel.DB(str(leveldb[0])):
+        assert 1 == main(["convert", "level", "db"])
+    assert "LevelDB cannot open it" in capsys.readouterr().err
+    Path("empty").mkdir()
+    assert 1 == main(["convert", "empty", "db", "--from", "leveldb"])
+    assert "is no LevelDB" in capsys.readouterr().err
+
+
+# --- mean files ------------------------------------------------------------------------------
+
+
+def test_a_mean_file_is_written_as_an_array_and_back(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    assert 0 == main(["mean", "db", "mean.binaryproto"])
+    assert 0 == main(["mean", "mean.binaryproto", "mean.npy"])
+    np.testing.assert_array_equal(load_mean(Path("mean.binaryproto")), np.load("mean.npy"))
+    assert 0 == main(["mean", "mean.npy", "again.binaryproto"])
+    assert Path("mean.binaryproto").read_bytes() == Path("again.binaryproto").read_bytes()
+    capsys.readouterr()
+    assert 0 == main(["mean", "mean.npy", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert (None, [15, 15, 15]) == (report["num_records"], report["channel_means"])
+    assert images.is_dir()
+
+
+def test_a_mean_is_drawn_from_a_database_or_a_file(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    assert 0 == main(["mean", "db", "mean.npy", "--show", "one.png"])
+    assert "picture" in capsys.readouterr().out
+    mean = np.stack([np.full((6, 8), value, np.float32) for value in (90, 120, 150)])
+    np.save("colour.npy", mean)
+    for channels, colour in (("bgr", (90, 120, 150)), ("rgb", (150, 120, 90))):
+        command = ["mean", "colour.npy", "--show", "two.png", "--channels", channels, "--force"]
+        assert 0 == main(command)
+        picture = cv2.imread("two.png")
+        assert picture is not None
+        assert colour in {tuple(pixel) for pixel in picture.reshape(-1, 3).tolist()}
+    assert 2 == main(["mean", "mean.npy", "--show", "one.png"])
+    assert 2 == main(["mean", "db", "--show", "mean.txt"])
+    assert images.is_dir()
+
+
+@pytest.mark.usefixtures("images")
+def test_a_mean_file_is_read_and_never_written_over_or_computed() -> None:
+    np.save("mean.npy", np.zeros((1, 2, 2), np.float32))
+    assert 2 == main(["mean", "mean.npy", "mean.npy", "--force"])
+    assert 2 == main(["mean", "mean.npy", "--exact"])
+    Path("bad.binaryproto").write_bytes(b"\xff\xff")
+    assert 1 == main(["mean", "bad.binaryproto", "x.npy"])
+    assert not Path("x.npy").exists()

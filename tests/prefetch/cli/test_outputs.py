@@ -219,8 +219,9 @@ def test_a_database_among_its_class_folders_is_refused(
         (["inspect", "data/lmdb", "--show", "OUT.png"], "OUT.png"),
         (["show", "feed.yaml", "OUT.png"], "OUT.png"),
         (["from-prototxt", "net.prototxt", "OUT.yaml"], "OUT.yaml"),
+        (["get", "data/lmdb", "0", "--out", "OUT.npy"], "OUT.npy"),
     ],
-    ids=["npy", "binaryproto", "inspect", "show", "from-prototxt"],
+    ids=["npy", "binaryproto", "inspect", "show", "from-prototxt", "get"],
 )
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "old"])
 def test_a_full_disk_leaves_no_part_of_a_file(
@@ -253,6 +254,31 @@ def test_a_disk_that_is_full_from_the_start_is_told_with_path_and_cure(
     )
     assert 0 == resumed.returncode, resumed.stderr
     assert 600 == json.loads(resumed.stdout)["records"]
+
+
+@pytest.mark.parametrize("limit", [0, 100, 5000])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["merge", "data/lmdb", "data/lmdb", "out", "--renumber"],
+        ["reencode", "data/lmdb", "out", "--to", "png"],
+        ["split", "data/lmdb", "out", "rest", "--at", "3"],
+        ["export", "data/lmdb", "out"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_a_full_disk_stops_is_resumed(arguments: list[str], limit: int, folder: Path) -> None:
+    if arguments[0] == "export":
+        limit //= 100  # its files are small
+    ended = run_on_a_full_disk(limit, *arguments)
+    assert (1, "") == (ended.returncode, ended.stdout)
+    assert f"{folder}/out.partial: " in ended.stderr
+    assert "bytes are free there" in ended.stderr
+    assert not Path("out").exists()
+    resumed = run_on_a_full_disk(10_000_000, *arguments, "--resume")
+    assert 0 == resumed.returncode, resumed.stderr
+    assert Path("out").is_dir()
+    assert not Path("out.partial").exists()
 
 
 @pytest.mark.usefixtures("folder")

@@ -283,7 +283,10 @@ def test_hidden_files_and_folders_are_counted_wherever_they_are(tmp_path: Path) 
     found = find_classes(tmp_path)
     assert ["cat/a.png", "dog/a.png"] == [entry.name for entry in found.entries]
     (note,) = found.notes
-    assert note == "3 hidden files or folders left out, whose names begin with a dot"
+    assert note == (
+        "3 hidden files or folders left out, whose names begin with a dot: .old, cat/.a.png, "
+        "dog/more/.b.png"
+    )
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def find_classes(root: Path) -> Listing:
             a folder that it lies in.
         OSError: A folder cannot be read.
     """
-    visible, num_hidden = _visible(root)
+    visible, hidden = _visible(root)
     names = sorted((one.name for one in visible if _is_folder(one)), key=os.fsencode)
     if not names:
         raise InputError(
@@ -42,18 +42,18 @@ def find_classes(root: Path) -> Listing:
             "holds no class folders; give a LIST of its images and their labels",
         )
     classes, notes = _labelled(names)
-    num_loose = sum(_is_image(one.name) and not _is_folder(one) for one in visible)
-    if num_loose:
+    loose = sorted(one.name for one in visible if _is_image(one.name) and not _is_folder(one))
+    if loose:
         notes.append(
-            f"{counted(num_loose, 'image')} in ROOT itself, in no class folder: left out; move "
-            f"them into class folders"
+            f"{counted(len(loose), 'image')} in ROOT itself, in no class folder: left out; move "
+            f"them into class folders: {_some(loose)}"
         )
     entries: list[Entry] = []
     empty: list[str] = []
     others: list[str] = []
     for name, label in classes:
-        files, hidden = _files(root / name, name, frozenset({_identity(root)}))
-        num_hidden += hidden
+        files, hidden_there = _files(root / name, name, frozenset({_identity(root)}))
+        hidden += hidden_there
         images = sorted((file for file in files if _is_image(file)), key=os.fsencode)
         entries += [Entry(file, label) for file in images]
         others += sorted(file for file in files if not _is_image(file))
@@ -65,10 +65,10 @@ def find_classes(root: Path) -> Listing:
             f"holds {counted(len(classes), 'class folder')} and no images in them; files are "
             f"taken for images by their names' endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
         )
-    if num_hidden:
+    if hidden:
         notes.append(
-            f"{counted(num_hidden, 'hidden file or folder', 'hidden files or folders')} left out, "
-            f"whose names begin with a dot"
+            f"{counted(len(hidden), 'hidden file or folder', 'hidden files or folders')} left out, "
+            f"whose names begin with a dot: {_some(sorted(hidden))}"
         )
     if others:
         notes.append(
@@ -111,10 +111,10 @@ def _labelled(names: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
 
 def _files(
     folder: Path, name: str, around: frozenset[tuple[int, int]] = frozenset()
-) -> tuple[list[str], int]:
+) -> tuple[list[str], list[str]]:
     """Return the files in a folder and the folders in it, as paths that begin with ``name``.
 
-    Hidden files and folders are only counted, and what is in the latter is not.
+    Behind them come hidden files and folders; what is in the latter is not looked at.
 
     Args:
         folder: The folder.
@@ -133,24 +133,25 @@ def _files(
         )
     around |= {itself}
     found = []
-    visible, num_hidden = _visible(folder)
+    visible, hidden_here = _visible(folder)
+    hidden = [f"{name}/{one}" for one in hidden_here]
     for one in visible:
         path = f"{name}/{one.name}"
         if _is_folder(one):
-            deeper, hidden = _files(folder / one.name, path, around)
+            deeper, hidden_deeper = _files(folder / one.name, path, around)
             found += deeper
-            num_hidden += hidden
+            hidden += hidden_deeper
         else:
             found.append(path)  # also what cannot be read: it is found so when it is to be
-    return found, num_hidden
+    return found, hidden
 
 
-def _visible(folder: Path) -> tuple[list[os.DirEntry[str]], int]:
-    """Return what is in a folder and not hidden, and how much is hidden."""
+def _visible(folder: Path) -> tuple[list[os.DirEntry[str]], list[str]]:
+    """Return what is in a folder and not hidden, and the names of what is."""
     with os.scandir(folder) as found:
         everything = list(found)
     visible = [one for one in everything if not one.name.startswith(".")]
-    return visible, len(everything) - len(visible)
+    return visible, [one.name for one in everything if one.name.startswith(".")]
 
 
 def _is_folder(one: os.DirEntry[str]) -> bool:

@@ -17,6 +17,7 @@ from prefetch._tools.convert.inputs.class_folders import find_classes
 from prefetch._tools.convert.inputs.images import ImageExamples
 from prefetch._tools.convert.inputs.keys import is_shortened
 from prefetch._tools.convert.inputs.labels import LabelRule
+from prefetch._tools.convert.inputs.leveldb import LevelDbExamples, is_leveldb
 from prefetch._tools.convert.inputs.list_file import read_list
 from prefetch._tools.convert.inputs.mnist_files import is_idx, read_mnist
 from prefetch._tools.convert.inputs.numpy_files import read_arrays
@@ -48,6 +49,9 @@ class Kind(enum.StrEnum):
 
     CIFAR = "cifar"
     """CIFAR-10's or CIFAR-100's binary batches."""
+
+    LEVELDB = "leveldb"
+    """A LevelDB of Caffe's tools, whose records are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ _OPTIONS: dict[Kind, _Names] = {
     Kind.ARRAYS: _ARRAY_OPTIONS | {"labels"},
     Kind.MNIST: frozenset({"labels"}),
     Kind.CIFAR: frozenset({"labels", "coarse"}),
+    Kind.LEVELDB: frozenset(),
 }
 _NUM_PATHS = {
     Kind.LIST: (2, 2, "ROOT and LIST"),
@@ -108,6 +113,7 @@ _NUM_PATHS = {
     Kind.ARRAYS: (1, 2, "IMAGES.npy and LABELS.npy, or one .npz file"),
     Kind.MNIST: (2, 2, "IMAGES and LABELS"),
     Kind.CIFAR: (1, 1000, "the binary batches"),
+    Kind.LEVELDB: (1, 1, "the LevelDB's folder"),
 }
 
 
@@ -131,6 +137,8 @@ def open_input(paths: Sequence[Path], options: InputOptions, *, kind: Kind | Non
     _check_options(kind, options)
     if kind in (Kind.LIST, Kind.FOLDERS):
         return _open_images(kind, paths, options)
+    if kind is Kind.LEVELDB:
+        return Input(kind, LevelDbExamples(paths[0]))
     arrays = _open_arrays(kind, paths, options)
     return Input(kind, arrays, has_labels=arrays.has_labels)
 
@@ -155,7 +163,7 @@ def kind_of(paths: Sequence[Path]) -> Kind:
             raise OptionsError(
                 f"{first}: name CIFAR's batches one by one: {first}/data_batch_*.bin"
             )
-        return Kind.FOLDERS
+        return Kind.LEVELDB if is_leveldb(first) else Kind.FOLDERS
     if first.suffix in (".npy", ".npz"):
         return Kind.ARRAYS
     if first.suffix == ".bin":

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GIF: Final = "gif"
+JPEG: Final = frozenset(("jpg", "jpeg"))
 _FEW_COLORS: Final = "a GIF that is written has 256 colours at the most, and others would be lost"
 
 
@@ -34,6 +35,11 @@ class Treatment:
         encode_type: Their type, a file name's ending such as ``png``; implies ``encoded``. Empty
             for that of each file's own name.
         max_pixels_per_byte: Which images are too large for their bytes; see `ImageDecoder`.
+        resize_shorter: Length of the shorter side in pixels, 0 for the image's own; the longer
+            one keeps the proportions, rounded down.
+        center_crop: Side of the square that is cut out of the middle, after resizing; 0 for all.
+        background: Red, green and blue that alpha is blended with; None to drop alpha.
+        quality: Of JPEGs that are written, 1 to 100; None for OpenCV's own, 95.
 
     Raises:
         OptionsError: A size is negative or too large, or no images of the type can be written.
@@ -45,8 +51,19 @@ class Treatment:
     encoded: bool = False
     encode_type: str = ""
     max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
+    resize_shorter: int = 0
+    center_crop: int = 0
+    background: tuple[int, int, int] | None = None
+    quality: int | None = None
 
     def __post_init__(self) -> None:
+        if self.resize_shorter and (self.resize_height or self.resize_width):
+            raise OptionsError(
+                "--resize-shorter keeps an image's proportions; it does not go with "
+                "--resize-height and --resize-width"
+            )
+        if self.quality is not None and not (self.encoded or self.encode_type):
+            raise OptionsError("--quality is that of JPEGs that are written; give --encoded too")
         if min(self.resize_height, self.resize_width) < 0:
             raise OptionsError(
                 f"expected a size in pixels, or 0 for the image's own; "
@@ -74,7 +91,40 @@ class Treatment:
     @property
     def may_keep(self) -> bool:
         """Whether a file's bytes may be stored as they are."""
-        return self.resize_height == self.resize_width == 0
+        return not (
+            self.resize_height or self.resize_width or self.resize_shorter or self.center_crop
+        )
+
+    def resize_and_crop(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return an image, (height, width, channels), in the size that is asked for.
+
+        Raises:
+            UnreadableError: It is smaller than what is to be cut out of it, or becomes too large.
+        """
+        height, width = image.shape[:2]
+        if self.resizes:
+            image = np.atleast_3d(cv2.resize(image, (self.resize_width, self.resize_height)))
+        elif self.resize_shorter:
+            shorter, longer = min(height, width), max(height, width)
+            side = self.resize_shorter * longer // shorter
+            if self.resize_shorter * side > MAX_PIXELS:
+                raise UnreadableError(
+                    f"would be {self.resize_shorter} x {side} pixels, more than the {MAX_PIXELS} "
+                    f"that a feed takes of an image"
+                )
+            size = (self.resize_shorter, side) if height > width else (side, self.resize_shorter)
+            image = np.atleast_3d(cv2.resize(image, size))
+        if self.center_crop:
+            height, width = image.shape[:2]
+            side = self.center_crop
+            if min(height, width) < side:
+                raise UnreadableError(
+                    f"is {height} x {width} pixels (height x width), and a square of {side} is to "
+                    f"be cut out of it; --resize-shorter {side} makes it large enough"
+                )
+            top, left = (height - side) // 2, (width - side) // 2
+            image = np.ascontiguousarray(image[top : top + side, left : left + side])
+        return image
 
     def encoding_of(self, name: str) -> str:
         """Return the type of the file that is stored for an image; empty for pixels.
@@ -95,8 +145,31 @@ class Treatment:
         return ending
 
 
-def encode_image(image: NDArray[np.uint8], ending: str) -> bytes:
+def fill_background(
+    image: NDArray[np.uint8], background: tuple[int, int, int]
+) -> NDArray[np.uint8]:
+    """Return an image of blue, green, red and alpha blended with a colour, without alpha.
+
+    Args:
+        image: uint8 (height, width, 4).
+        background: Red, green and blue.
+
+    Returns:
+        uint8 (height, width, 3), rounded to the nearest.
+    """
+    alpha = image[:, :, 3:].astype(np.uint16)
+    behind = np.array(background[::-1], np.uint16)
+    blended = image[:, :, :3] * alpha + behind * (255 - alpha)
+    return ((blended + 127) // 255).astype(np.uint8)
+
+
+def encode_image(image: NDArray[np.uint8], ending: str, *, quality: int | None = None) -> bytes:
     """Return the file of an image.
+
+    Args:
+        image: (height, width, channels), blue first.
+        ending: Its type, as a file name ends.
+        quality: That of a JPEG, 1 to 100; None for OpenCV's own.
 
     Raises:
         UnreadableError: OpenCV writes none of that type with so many channels, or it is GIF.
@@ -105,7 +178,12 @@ def encode_image(image: NDArray[np.uint8], ending: str) -> bytes:
         raise UnreadableError(
             f"{UNWRITABLE}it has to be encoded anew, and {_FEW_COLORS}; --encode-type png keeps all"
         )
-    is_done, file = cv2.imencode(f".{ending}", image)
+    if not _can_encode(ending):
+        raise UnreadableError(
+            f"{UNWRITABLE}{ending!r} is no ending of image files that can be, as jpg and png are"
+        )
+    options = () if quality is None or ending not in JPEG else (cv2.IMWRITE_JPEG_QUALITY, quality)
+    is_done, file = cv2.imencode(f".{ending}", image, options)
     if not is_done:
         height, width, channels = np.atleast_3d(image).shape
         raise UnreadableError(

@@ -1,0 +1,80 @@
+"""Stored records in another form: pixels as image files and back, smaller, of another quality."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from prefetch._record.decode import ImageDecoder
+from prefetch._record.faults import BadRecordError
+from prefetch._record.image_format import format_of
+from prefetch._record.layouts.datum import DATUM
+from prefetch._tools.convert.errors import UnreadableError
+from prefetch._tools.convert.inputs.images import make_example
+from prefetch._tools.stored.copies import copy_record
+from prefetch._tools.stored.record_file import ENDINGS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prefetch._record.datum import DatumView
+    from prefetch._tools.convert.examples import Example
+    from prefetch._tools.convert.inputs.treatment import Treatment
+    from prefetch._tools.stored.copies import Change
+
+RAW: Final = "raw"
+_FLOAT: Final = np.dtype(np.float32)
+
+
+def reencode(form: str, treatment: Treatment) -> Change:
+    """Return what gives records another form.
+
+    Args:
+        form: `RAW` for pixels, or a type of image files; empty for the form that each has.
+        treatment: Sizes and quality. A record that has the form already, and no size or quality is
+            asked for, stays bit for bit.
+    """
+    decoders = _Decoders()
+
+    def change(key: bytes, value: bytes) -> Example:
+        try:
+            datum = DATUM.read(memoryview(value))
+            own = _form_of(datum)
+            wanted = form or own
+            if treatment.may_keep and treatment.quality is None and _is_same(own, wanted):
+                return copy_record(key, value)
+            image = _image(datum, decoders.decoder)
+        except BadRecordError as bad:
+            raise UnreadableError(bad.at(0).message()) from None
+        return make_example(image, datum.label, treatment, "" if wanted == RAW else wanted)
+
+    return change
+
+
+class _Decoders(threading.local):
+    """The decoder of each thread."""
+
+    def __init__(self) -> None:
+        self.decoder = ImageDecoder()
+
+
+def _form_of(datum: DatumView) -> str:
+    if not datum.encoded:
+        return RAW
+    kind = format_of(bytes(datum.image_bytes()[:16]))
+    return ENDINGS.get(kind, kind)
+
+
+def _is_same(own: str, wanted: str) -> bool:
+    return own == wanted or ENDINGS.get(own, own) == ENDINGS.get(wanted, wanted)
+
+
+def _image(datum: DatumView, decoder: ImageDecoder) -> NDArray[np.uint8]:
+    """Return a record's pixels, uint8 (height, width, channels)."""
+    if datum.encoded:
+        return decoder.decode(datum.image_bytes())
+    if datum.kind == "float":
+        raise UnreadableError("holds floats, which no image file has and no resizing is for")
+    return np.ascontiguousarray(datum.pixels(_FLOAT).transpose(1, 2, 0), np.uint8)

@@ -1,0 +1,90 @@
+"""``ringfeed reencode``: the records of a database in another form."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer looks it up
+from typing import Annotated
+
+import typer
+
+from prefetch.cli.arguments.configs import JsonOption, ThreadsOption  # noqa: TC001 - as above
+from prefetch.cli.arguments.databases import (
+    DatabaseArgument,
+    ReplaceOption,
+    ResumeOption,
+    SkipOption,
+    place_of,
+)
+from prefetch.cli.arguments.images import (  # noqa: TC001 - as above
+    CropOption,
+    HeightOption,
+    QualityOption,
+    ShorterOption,
+    WidthOption,
+)
+from prefetch.cli.reports.copies import Copier
+from prefetch.cli.terminal.progress import DelayedProgress
+
+
+def reencode(
+    database: DatabaseArgument,
+    output: Annotated[Path, typer.Argument(metavar="NEW", help="The database to make.")],
+    *,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORM",
+            help="raw: pixels; or a type of image files, such as png or jpg; without it each "
+            "record keeps its form.",
+        ),
+    ] = "",
+    quality: QualityOption = None,
+    resize_width: WidthOption = 0,
+    resize_height: HeightOption = 0,
+    resize_shorter: ShorterOption = 0,
+    center_crop: CropOption = 0,
+    skip_unreadable: SkipOption = False,
+    resume: ResumeOption = False,
+    force: ReplaceOption = False,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Store the records of a database in another form: pixels, image files, another size.
+
+    Keys and labels stay; so does a record, bit for bit, that has the form already. Pixels are those
+    that a feed serves without force_color and force_gray, the first of three channels blue.
+    """
+    from prefetch._source.source import RecordSource  # noqa: PLC0415 - slow to import
+    from prefetch._tools import convert as conversion  # noqa: PLC0415 - as above
+    from prefetch._tools.stored import reencode as forms  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.copies import StoredExamples  # noqa: PLC0415 - as above
+
+    form = form.lower().removeprefix(".")
+    try:
+        treatment = conversion.Treatment(
+            encoded=form != forms.RAW,
+            encode_type="" if form == forms.RAW else form,
+            quality=quality,
+            resize_width=resize_width,
+            resize_height=resize_height,
+            resize_shorter=resize_shorter,
+            center_crop=center_crop,
+        )
+    except conversion.OptionsError as error:
+        raise typer.BadParameter(str(error).replace("--encode-type", "--to")) from None
+    if not form and treatment.may_keep and quality is None:
+        raise typer.BadParameter("nothing is asked for: give --to, --quality or a size")
+    place = place_of(output, [database])
+    copier = Copier(threads=threads, resume=resume, force=force, skip_unreadable=skip_unreadable)
+    copier.check_free(place)
+    with DelayedProgress() as progress, RecordSource.open(database) as source:
+        examples = StoredExamples(
+            source,
+            [database],
+            change=forms.reencode(form, treatment),
+            change_name=f"reencode to {form!r} {treatment}",
+        )
+        copier.make(examples, place, progress, class_names=read_class_names(database))
+    copier.report({"reencoded": str(database.absolute())}, as_json=as_json)
