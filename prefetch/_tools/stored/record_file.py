@@ -16,7 +16,7 @@ from prefetch._tools.convert.inputs.treatment import encode_image
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prefetch._record.datum import DatumView
+    from prefetch._record.datum_view import DatumView
 
 ENDINGS: Final = {"jpeg": "jpg", "tiff": "tif"}
 """Usual endings of file names, where they are not what a format is called."""
