@@ -4,15 +4,15 @@
 
     import prefetch
 
-    with prefetch.open({"source": "train_lmdb", "batch_size": 32}) as feed:
+    with prefetch.open("train_lmdb", batch_size=32, shuffle=True) as feed:
         for batch in feed:
             images, labels = batch.data.numpy(), batch.label.numpy()
 
 Background threads fill a ring of batches from an LMDB of Caffe ``Datum`` records and push them to
-the device while the loop computes. `open` takes a YAML file or a mapping, `open_prototxt` the
-network file of a Caffe model. The messages of Caffe's wire format are in `prefetch.caffe`, aids
-for tests in `prefetch.testing`. `kernels_available` tells whether the C extension transforms the
-records; without it NumPy does, with the same bytes in more time.
+the device while the loop computes. `open` takes a database, a YAML file, a mapping, or the network
+file of a Caffe model, and options as keywords. The messages of Caffe's wire format are in
+`prefetch.caffe`, aids for tests in `prefetch.testing`. `kernels_available` tells whether the C
+extension transforms the records; without it NumPy does, with the same bytes in more time.
 """
 
 from __future__ import annotations

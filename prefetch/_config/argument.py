@@ -12,16 +12,26 @@ import lmdb
 from pydantic import BaseModel
 
 from prefetch._config.faults import is_folder
-from prefetch._config.option_types import expand_home, make_encodable
-from prefetch._errors.classes import ConfigError, ConfigFault, ConfigNotFoundError
-from prefetch._files.path_hints import URL, hint, kind_of
+from prefetch._config.option_types import (
+    expand_home,
+    make_absolute,
+    make_encodable,
+    matching_paths,
+)
+from prefetch._errors.classes import (
+    ConfigError,
+    ConfigFault,
+    ConfigNotFoundError,
+    DatabaseNotFoundError,
+)
+from prefetch._files.input import open_regular
+from prefetch._files.path_hints import NETWORK_SUFFIXES, URL, hint, kind_of
 
 _FORMS: Final = (
     "expected a configuration (.yaml), a Caffe network's file (.prototxt), or a database: its "
     "folder, its data.mdb, a pattern such as 'shards/*_lmdb', or a list of such"
 )
 _CONFIG_SUFFIXES: Final = frozenset({".yaml", ".yml"})
-_NETWORK_SUFFIXES: Final = frozenset({".prototxt", ".pbtxt"})
 _DATABASE_SUFFIXES: Final = frozenset({".mdb", ".lmdb"})
 _OF_SHARD: Final = frozenset({"rank", "world_size"})
 _NUM_BYTES_LOOKED_AT: Final = 64  # an LMDB's magic number is in them, and NULs before it
@@ -93,6 +103,7 @@ def _kind_of_path(name: str) -> Literal["config", "network", "source"]:
 
     Raises:
         ConfigNotFoundError: Nothing is there, and its ending says nothing either.
+        DatabaseNotFoundError: It is a pattern that matches nothing.
     """
     try:
         path = Path(make_encodable(expand_home(name)))
@@ -103,25 +114,41 @@ def _kind_of_path(name: str) -> Literal["config", "network", "source"]:
     suffix = path.suffix.lower()
     if suffix in _CONFIG_SUFFIXES or "\0" in name:
         return "config"
-    if suffix in _NETWORK_SUFFIXES:
+    if suffix in NETWORK_SUFFIXES:
         return "network"
-    is_there = bool(name) and os.path.lexists(path)
-    if path.name == "data.mdb" or (is_there and (suffix in _DATABASE_SUFFIXES or _is_binary(path))):
-        return "source"
-    if is_there or glob.has_magic(name):
-        return "config" if is_there else "source"
-    message = f"{_FORMS}; there is nothing here{hint(name)}"
-    raise ConfigNotFoundError(name, (ConfigFault("", message),))
+    if path.name != "data.mdb":
+        if name and os.path.lexists(path):
+            is_database = suffix in _DATABASE_SUFFIXES or _is_binary(path)
+            return "source" if is_database else "config"
+        _require_match(name, path)
+    return "source"
+
+
+def _require_match(name: str, path: Path) -> None:
+    """Raise unless a text at which nothing is is a pattern that matches something.
+
+    Raises:
+        ConfigNotFoundError: It is no pattern.
+        DatabaseNotFoundError: It matches nothing.
+    """
+    if not glob.has_magic(name):
+        message = f"{_FORMS}; there is nothing here{hint(name)}"
+        raise ConfigNotFoundError(name, (ConfigFault("", message),))
+    try:
+        there = make_absolute(path, Path())
+    except FileNotFoundError:
+        return  # the check of source says what has become of the working directory
+    if matching_paths(there) == [there]:
+        raise DatabaseNotFoundError(str(there), "as a pattern it matches no path")
 
 
 def _is_binary(path: Path) -> bool:
     """Say whether a file holds something else than text; what cannot be looked at does not."""
     try:
-        if not path.is_file():  # a pipe's bytes can be read once
-            return False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_NUM_BYTES_LOOKED_AT)
     except OSError:
-        return False  # whoever reads it says so
+        # A pipe, whose bytes come once, may be a configuration; of what fails its reader says so.
+        return False
     kind = kind_of(head)
     return b"\0" in head or (kind is not None and not kind.startswith("text"))

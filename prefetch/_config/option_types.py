@@ -144,11 +144,11 @@ def _sources(value: object) -> tuple[Path | lmdb.Environment, ...]:
     return tuple(
         found
         for item in sources
-        for found in ([item] if isinstance(item, lmdb.Environment) else _matching(_path(item)))
+        for found in ([item] if isinstance(item, lmdb.Environment) else matching_paths(_path(item)))
     )
 
 
-def _matching(path: Path) -> list[Path]:
+def matching_paths(path: Path) -> list[Path]:
     """Return the paths that a pattern matches, in their order; itself where that is none."""
     name = str(path)
     if not glob.has_magic(name) or os.path.lexists(path):

@@ -42,9 +42,9 @@ def open(  # noqa: A001 - reads as prefetch.open
         what: A database: its folder, its ``data.mdb``, a pattern (``shards/*_lmdb``), a list of
             such, which are read in turn, or an open ``lmdb.Environment``. Or a configuration: a
             ``.yaml`` file (paths in it are relative to that file), a mapping, or a `FeedConfig`.
-            Or a network's ``.prototxt``: what `open_prototxt` serves. ``~`` stands for the user's
+            Or a network's ``.prototxt``: what `open_prototxt` serves. A leading ``~`` is the user's
             home. None: the options are all there is.
-        **options: Options that win over what ``what`` says, listed below; mappings merge key by
+        **options: Those of `FeedConfig`, which win over what ``what`` says; mappings merge key by
             key, and paths are relative to the working directory. ``config`` names a configuration
             in place of ``what``. Beside a network's file there are those of `open_prototxt` too.
 
@@ -53,7 +53,7 @@ def open(  # noqa: A001 - reads as prefetch.open
 
     Raises:
         ConfigError: The configuration has faults; all of them are listed.
-        ConfigNotFoundError: ``what`` is a text that names nothing.
+        ConfigNotFoundError: ``what`` is a text that names nothing; it says what may be named.
         SourceError: There is no usable database at the source.
         DeviceUnavailableError: The device is not there.
         RingTooLargeError: The process or the device has no memory for the ring.

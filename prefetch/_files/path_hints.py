@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NETWORK_SUFFIXES: Final = frozenset({".prototxt", ".pbtxt"})
+"""How the name of a network's file ends."""
+
 URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 """How a URL begins."""
 
@@ -27,7 +30,6 @@ _HINTS: Final = (
         re.compile(r"(?:^|/)~(?:/|$)"),
         "a shell replaces ~ only outside of quotes and at the beginning",
     ),
-    (re.compile(r"[*?]|\[.+\]"), "it matches no path, as a pattern"),
 )
 _IMAGES: Final = "a database of images is made by: ringfeed convert ROOT LIST DB"
 _KINDS: Final = tuple(

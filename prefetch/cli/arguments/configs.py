@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from prefetch._files.path_hints import hint
+from prefetch._files.path_hints import NETWORK_SUFFIXES, hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 OPTION_NAMES = {"layer": "--layer", "phase": "--phase", "stages": "--stage"}
 """What the command line calls the arguments that choose a network's layer."""
-
-_NETWORK_SUFFIXES = frozenset({".prototxt", ".pbtxt"})
 
 
 def check_there(path: Path) -> Path:
@@ -95,7 +93,7 @@ def load(
         UnsupportedSourceError: The layer is of a kind that is not read.
         BadParameter: An option for networks stands with a YAML file.
     """
-    if path.suffix in _NETWORK_SUFFIXES:
+    if path.suffix in NETWORK_SUFFIXES:
         from prefetch._prototxt.data_layer import read_data_layer  # noqa: PLC0415 - protobuf is slow to import
 
         return read_data_layer(

@@ -54,6 +54,7 @@ def test_without_a_working_directory_absolute_paths_are_opened(
     quarantine: Any = {"on_bad_record": "quarantine", "quarantine": tmp_path / "aside"}
     for feed in (
         prefetch.open({"source": str(source), "device": "cpu", "transform": mean}),
+        prefetch.open(source, device="cpu"),
         prefetch.open(source.parent / "feed.yaml", device="cpu", **quarantine),
         prefetch.open_prototxt(tmp_path / "net.prototxt", device="cpu"),
     ):
@@ -66,6 +67,10 @@ def test_without_a_working_directory_a_relative_path_is_refused_for_that(tmp_pat
     words = "db is relative to the working directory, which has been removed; change into another"
     with pytest.raises(prefetch.ConfigError, match=f"source: {words}"):
         prefetch.open({"source": "db"})
+    with pytest.raises(prefetch.ConfigError, match=r"source: d\* is relative to the working dir"):
+        prefetch.open("d*")
+    with pytest.raises(prefetch.ConfigNotFoundError, match="there is nothing here"):
+        prefetch.open("db")
     (tmp_path / "net.prototxt").write_text(_NETWORK.format("db"))
     with pytest.raises(FileNotFoundError, match=words):
         prefetch.open_prototxt(tmp_path / "net.prototxt")

@@ -103,7 +103,7 @@ def test_a_name_with_the_characters_of_a_pattern_is_a_name_where_it_is_there(
 
 
 def test_a_pattern_that_matches_nothing_is_a_database_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(prefetch.DatabaseNotFoundError, match="it matches no path, as a pattern"):
+    with pytest.raises(prefetch.DatabaseNotFoundError, match="as a pattern it matches no path"):
         prefetch.open(tmp_path / "*_lmdb")
 
 
