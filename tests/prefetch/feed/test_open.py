@@ -271,6 +271,17 @@ def test_options_override_a_network_s(
     assert (True, 2.0) == (config.transform.mirror, config.transform.scale)
 
 
+def test_a_network_s_shard_may_be_that_of_the_surroundings(
+    network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with prefetch.open(network, seed=1, shard="auto") as feed:
+        assert (1, 2, "caffe") == (feed.rank, feed.world_size, feed.config.shard.policy)
+    with prefetch.open(network, seed=1, shard={"rank": 0, "world_size": 2}) as feed:
+        assert (0, 2, "caffe") == (feed.rank, feed.world_size, feed.config.shard.policy)
+
+
 @pytest.mark.parametrize("last_batch", ["partial", "drop"])
 def test_a_network_may_be_served_in_epochs(
     network: Path, last_batch: Literal["partial", "drop"]
