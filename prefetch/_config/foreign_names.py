@@ -29,7 +29,7 @@ _RESIZED: Final = (
 
 CALLED_HERE: Final = {
     # PyTorch's DataLoader, its datasets and samplers
-    "batch_sampler": _ORDER,
+    "batch_sampler": f"{_ORDER}; batch_size and last_batch are options too",
     "collate_fn": FUNCTIONS,
     "dataset": _SOURCE,
     "drop_last": "write last_batch: drop",

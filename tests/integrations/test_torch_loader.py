@@ -226,11 +226,11 @@ def test_options_without_effect_are_said_in_one_line(
 @pytest.mark.parametrize(
     ("name", "cure"),
     [
-        ("sampler", "shuffle=True"),
+        ("sampler", "shuffle: true"),
         ("batch_sampler", "batch_size"),
         ("collate_fn", "in the loop"),
-        ("worker_init_fn", "seed=N"),
-        ("generator", "seed=N"),
+        ("worker_init_fn", "seed: N"),
+        ("generator", "seed: N"),
     ],
 )
 def test_options_without_a_counterpart_are_refused_with_what_to_use(
