@@ -28,6 +28,9 @@ except ModuleNotFoundError as error:
     ) from None
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from prefetch._config.keywords import LoaderKeywords
     from prefetch._feed.feed import FeedIterator
 
 __all__ = ["DataLoader"]
@@ -69,7 +72,7 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
 
     _library = "JAX"
 
-    def __init__(self, what: Any = None, /, **options: Any) -> None:
+    def __init__(self, what: Any = None, /, **options: Unpack[LoaderKeywords]) -> None:
         super().__init__(what, **options)
         self._is_on_gpu = self.feed.device.name.startswith("cuda")
         self._has_labels = self.feed.config.labels

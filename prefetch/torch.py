@@ -28,6 +28,9 @@ except ModuleNotFoundError as error:
     ) from None
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from prefetch._config.keywords import LoaderKeywords
     from prefetch._feed.feed import FeedIterator
 
 __all__ = ["DataLoader"]
@@ -72,7 +75,7 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
 
     _library = "PyTorch"
 
-    def __init__(self, what: Any = None, /, **options: Any) -> None:
+    def __init__(self, what: Any = None, /, **options: Unpack[LoaderKeywords]) -> None:
         if isinstance(what, torch.utils.data.Dataset | torch.utils.data.DataLoader):
             reason = (
                 f"expected a database or a configuration, found a {type(what).__name__}; write its "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 import prefetch
+import ringfeed
 from prefetch.testing import example_database
 
 
@@ -16,9 +17,12 @@ def main() -> int:
     if not prefetch.kernels_available:
         print(f"{prefetch.__file__}: without its C kernels", file=sys.stderr)
         return 1
+    if ringfeed.open is not prefetch.open:
+        print(f"{ringfeed.__file__}: another package than {prefetch.__file__}", file=sys.stderr)
+        return 1
     with (
         example_database(num_records=5) as source,
-        prefetch.open({"source": source, "batch_size": 5, "device": "simulated"}) as feed,
+        ringfeed.open(source, batch_size=5, device="simulated") as feed,
     ):
         labels = [batch.label.numpy().tolist() for batch in feed]
     print(f"{prefetch.__file__}: {labels}")

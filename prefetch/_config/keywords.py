@@ -183,5 +183,23 @@ class OpenKeywords(FeedKeywords, total=False):
     world_size: int
 
 
+class LoaderKeywords(OpenKeywords, total=False):
+    """The keywords of the loaders for PyTorch and JAX; but for ``drop_last`` without effect.
+
+    Attributes:
+        drop_last: The same as ``last_batch: drop``; False: ``last_batch: partial``.
+    """
+
+    drop_last: bool | None
+    in_order: bool
+    multiprocessing_context: object
+    num_workers: int
+    persistent_workers: bool
+    pin_memory: bool
+    pin_memory_device: str
+    prefetch_factor: int | None
+    timeout: float
+
+
 OPTIONS: Final = inspect.cleandoc(FeedKeywords.__doc__ or "").partition("\n\n")[2]
 """Every option with its text, as help() lists them; empty with python -OO."""

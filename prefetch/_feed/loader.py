@@ -14,8 +14,9 @@ from prefetch._feed.open import open as open_feed
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
-    from typing import Self
+    from typing import Self, Unpack
 
+    from prefetch._config.keywords import LoaderKeywords
     from prefetch._feed.feed import FeedIterator
 
 logger = logging.getLogger("prefetch")
@@ -72,7 +73,7 @@ class Loader(ABC, Generic[Item]):
     multiprocessing_context: Final = None
     worker_init_fn: Any = None  # assigned to where a framework seeds workers
 
-    def __init__(self, what: Any = None, /, **options: Any) -> None:
+    def __init__(self, what: Any = None, /, **options: Unpack[LoaderKeywords]) -> None:
         self._owns_feed = not isinstance(what, Feed)
         self.feed = self._opened(what, _translated(options))
         config = self.feed.config
@@ -275,7 +276,7 @@ class BatchStandin(Standin):
         return len(self._loader)
 
 
-def _translated(options: dict[str, Any]) -> dict[str, Any]:
+def _translated(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a feed's options for those of PyTorch's loader.
 
     Raises:
