@@ -19,7 +19,7 @@ from prefetch._tools.stored.record_file import ENDINGS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prefetch._record.datum import DatumView
+    from prefetch._record.datum_view import DatumView
     from prefetch._tools.convert.examples import Example
     from prefetch._tools.convert.inputs.treatment import Treatment
     from prefetch._tools.stored.copies import Change
