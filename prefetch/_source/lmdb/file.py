@@ -312,7 +312,8 @@ def _data_path_in(folder: str, names: list[str]) -> str:
     if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names):
         raise UnsupportedSourceError(
             folder,
-            "is a LevelDB, which is not read here; convert it to LMDB: ringfeed convert IT NEW",
+            "is a LevelDB, which is not read here; convert it to LMDB: "
+            "ringfeed convert LEVELDB NEW",
         )
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     found = f"the folder has no data.mdb; it holds {shown or 'nothing'}"

@@ -15,6 +15,7 @@ import pytest
 from databases import names_in, records_of
 from image_folders import write_list
 
+import prefetch
 from prefetch._record.wire import encode_datum, parse_datum
 from prefetch.caffe import Datum
 from prefetch.cli import main
@@ -360,6 +361,21 @@ def test_each_label_gets_its_share(run: Run) -> None:
     report(run, "split", "db", "a", "b", "--fraction", "0.8", "--stratify")
     assert {"0": 72, "1": 8} == report(run, "labels", "a")["labels"]
     assert {"0": 18, "1": 2} == report(run, "labels", "b")["labels"]
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_a_part_is_what_a_feed_of_that_subset_serves(run: Run, *, stratify: bool) -> None:
+    image = np.zeros((1, 2, 2), np.uint8)
+    write_database(
+        Path("db"), [(b"%03d" % at, encode_image(image, label=at % 3)) for at in range(50)]
+    )
+    options = ["--stratify"] if stratify else []
+    report(run, "split", "db", "a", "b", "--fraction", "0.3", "--seed", "5", *options)
+    for part, complement in (("a", False), ("b", True)):
+        subset = {"fraction": 0.3, "seed": 5, "stratify": stratify, "complement": complement}
+        with prefetch.open(source="db", batch_size=50, subset=subset, last_batch="partial") as feed:
+            served = [key for batch in feed for key in batch.keys]
+        assert list(records_of(Path(part))) == served
 
 
 @pytest.mark.parametrize(
