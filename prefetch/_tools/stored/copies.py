@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from dataclasses import replace
 from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Final
@@ -213,27 +214,34 @@ def order_by_key(
     return order
 
 
-def labels_of(source: RecordSource, progress: Progress | None = None) -> NDArray[np.int64]:
-    """Return the label of every record of one database, int64 (n,).
+def count_labels(
+    source: RecordSource, progress: Progress | None = None
+) -> tuple[Counter[int], int]:
+    """Return how many records of one database have which label, and how many have none.
 
     Raises:
         InputError: A record is no Datum.
     """
-    labels = np.empty(source.num_records, np.int64)
+    counts: Counter[int] = Counter()
+    num_without = 0
     walker = source.walker()
     for start in range(0, source.num_records, _BLOCK):
         num = min(_BLOCK, source.num_records - start)
         with walker.take(start, num) as records:
             for row, value in enumerate(records.values):
                 try:
-                    labels[start + row] = DATUM.read(value).label
+                    datum = DATUM.read(value)
                 except BadRecordError as bad:
                     key = printable_short_key(bytes(records.keys[row]))
                     raise InputError(
                         source.path_of(0),
                         f"record {start + row} ({key}) has no label: {bad.at(0).message()}",
                     ) from None
+                if datum.has_label:
+                    counts[datum.label] += 1
+                else:
+                    num_without += 1
         source.check()
         if progress is not None:
             progress(start + num, source.num_records)
-    return labels
+    return counts, num_without

@@ -513,6 +513,28 @@ def test_new_labels_need_a_new_database(run: Run) -> None:
     assert 2 == run("labels", "raw", "new")[0]
 
 
+def test_records_without_a_label_are_counted_apart(run: Run) -> None:
+    bare = encode_datum(channels=1, height=1, width=1, data=b"x")
+    write_database(
+        Path("db"), [(b"a", bare), (b"b", encode_image(np.zeros((1, 1, 1), np.uint8), label=0))]
+    )
+    found = report(run, "labels", "db")
+    assert (2, 1, {"0": 1}) == (
+        found["num_records"],
+        found["num_without_label"],
+        found["labels"],
+    )
+    assert "no label" in run("labels", "db")[1]
+    report(run, "reencode", "db", "png", "--to", "png")
+    assert 1 == report(run, "labels", "png")["num_without_label"]
+    Path("new.txt").write_text("a 0\n", encoding="utf-8")
+    report(run, "labels", "db", "new", "--set", "new.txt")
+    assert {"0": 2} == report(run, "labels", "new")["labels"]
+    status, _, err = run("split", "db", "x", "y", "--fraction", "0.5", "--stratify")
+    assert 1 == status
+    assert "leave stratify out" in err
+
+
 def test_a_record_that_is_no_datum_has_no_label_to_count(run: Run) -> None:
     write_database(Path("db"), [(b"a", b"\xff")])
     status, _, err = run("labels", "db")
