@@ -53,7 +53,6 @@ _NUM_METAS: Final = 2
 _MOST_BYTES: Final = 2**63  # of a file
 
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
-_CONVERT: Final = "convert it to LMDB, with Caffe's own tools or by writing its records anew"
 _DUMP: Final = "write it out there with mdb_dump, and load that here with mdb_load"
 
 
@@ -311,7 +310,11 @@ def _data_path_in(folder: str, names: list[str]) -> str:
             raise UnsupportedSourceError(folder, "data.mdb in it is no file, or leads to none")
         return str(data)
     if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names):
-        raise UnsupportedSourceError(folder, f"is a LevelDB, which is not read here; {_CONVERT}")
+        raise UnsupportedSourceError(
+            folder,
+            "is a LevelDB, which is not read here; convert it to LMDB: "
+            "ringfeed convert LEVELDB NEW",
+        )
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     found = f"the folder has no data.mdb; it holds {shown or 'nothing'}"
     raise DatabaseNotFoundError(folder, f"{found}{images_hint(folder, names)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
+from dataclasses import replace
 from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +19,6 @@ from prefetch._tools.convert.examples import Example
 from prefetch._tools.convert.inputs.keys import image_key
 from prefetch._tools.convert.stamps import stamp_of_all
 from prefetch._tools.examine import Examiner
-from prefetch._tools.stored.lookup import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefetch._source.records import RecordReader
+    from prefetch._source.records import Records
     from prefetch._source.source import RecordSource
 
     Change: TypeAlias = Callable[[bytes, bytes], Example]
@@ -36,6 +37,7 @@ UNKNOWN_SHAPE: Final = (0, 0, 0)
 """Stands in a report for the shape of records that is not known without decoding them."""
 
 _BLOCK: Final = 4096
+_FOUND_AT_ONCE: Final = 32
 _NAMED: Final = 5
 
 
@@ -67,7 +69,8 @@ class StoredExamples:
         self._order = np.arange(source.num_records) if order is None else order
         self._change = change or copy_record
         self._renumber = renumber
-        self._readers = _Readers(source)
+        self._threads = _Readers(source, self._order)
+        self._keys_read: dict[int, bytes] = {}
         files = [path / "data.mdb" if path.is_dir() else path for path in paths]
         self._stamp = stamp_of_all(files)
         self._fingerprint = {
@@ -82,14 +85,17 @@ class StoredExamples:
 
     def key(self, index: int) -> bytes:
         """Return a record's new key."""
-        key = read_record(self._readers.reader, int(self._order[index])).key
+        # It is asked for once a record is read, and finding one takes as long again.
+        key = self._keys_read.pop(index, None)
+        if key is None:
+            key, _ = self._threads.find(index)
         return image_key(index, key) if self._renumber else key
 
     def name(self, index: int) -> str:
         """Return a record's database, number and key."""
         number = int(self._order[index])
         path, place, _ = self._source.describe(number)
-        key = read_record(self._readers.reader, number).key
+        key, _ = self._threads.find(index)
         return f"{path}, record {place} ({printable_short_key(key)})"
 
     def read(self, index: int) -> Example:
@@ -98,17 +104,12 @@ class StoredExamples:
         Raises:
             UnreadableError: It cannot be changed so.
         """
-        _, key, value = read_record(self._readers.reader, int(self._order[index]))
+        key, found = self._threads.find(index)
+        value = bytes(found)
         self._source.check()
-        example = self._change(key, value)
-        return Example(
-            example.value,
-            example.shape,
-            unchanged=example.unchanged,
-            is_turned=example.is_turned,
-            remark=example.remark,
-            stamp=self._stamp,
-        )
+        example = replace(self._change(key, value), stamp=self._stamp)
+        self._keys_read[index] = key
+        return example
 
     def stamp(self, index: int) -> bytes:  # noqa: ARG002 - all are from the same files
         """Return the stamp of the databases."""
@@ -120,10 +121,25 @@ class StoredExamples:
 
 
 class _Readers(threading.local):
-    """The reader of each thread."""
+    """The reader of each thread, which finds some successive records at once.
 
-    def __init__(self, source: RecordSource) -> None:
-        self.reader: RecordReader = source.reader(in_place=False)
+    Finding them one by one takes most of the time of a small record's copy.
+    """
+
+    def __init__(self, source: RecordSource, order: NDArray[np.int64]) -> None:
+        self._reader = source.reader(in_place=False)
+        self._order = order
+        self._first = 0
+        self._found: Records | None = None
+
+    def find(self, index: int) -> tuple[bytes, memoryview]:
+        """Return a record's key, and a view of its value that is valid until the next call."""
+        if self._found is None or not 0 <= index - self._first < len(self._found):
+            self._found = None
+            self._first = index
+            self._found = self._reader.fetch(self._order[index : index + _FOUND_AT_ONCE])
+        row = index - self._first
+        return bytes(self._found.keys[row]), self._found.values[row]
 
 
 class _Examiners(threading.local):
@@ -198,27 +214,34 @@ def order_by_key(
     return order
 
 
-def labels_of(source: RecordSource, progress: Progress | None = None) -> NDArray[np.int64]:
-    """Return the label of every record of one database, int64 (n,).
+def count_labels(
+    source: RecordSource, progress: Progress | None = None
+) -> tuple[Counter[int], int]:
+    """Return how many records of one database have which label, and how many have none.
 
     Raises:
         InputError: A record is no Datum.
     """
-    labels = np.empty(source.num_records, np.int64)
+    counts: Counter[int] = Counter()
+    num_without = 0
     walker = source.walker()
     for start in range(0, source.num_records, _BLOCK):
         num = min(_BLOCK, source.num_records - start)
         with walker.take(start, num) as records:
             for row, value in enumerate(records.values):
                 try:
-                    labels[start + row] = DATUM.read(value).label
+                    datum = DATUM.read(value)
                 except BadRecordError as bad:
                     key = printable_short_key(bytes(records.keys[row]))
                     raise InputError(
                         source.path_of(0),
                         f"record {start + row} ({key}) has no label: {bad.at(0).message()}",
                     ) from None
+                if datum.has_label:
+                    counts[datum.label] += 1
+                else:
+                    num_without += 1
         source.check()
         if progress is not None:
             progress(start + num, source.num_records)
-    return labels
+    return counts, num_without

@@ -87,7 +87,8 @@ def record_file_of(value: memoryview, ending: str) -> bytes:
 def _decoded(datum: DatumView) -> NDArray[Any]:
     """Return the pixels of a record, (channels, height, width)."""
     if datum.encoded:
-        return ImageDecoder().decode(datum.image_bytes()).transpose(2, 0, 1)
+        image: NDArray[np.uint8] = ImageDecoder().decode(datum.image_bytes())
+        return image.transpose(2, 0, 1)
     return datum.pixels(_FLOAT)
 
 

@@ -48,7 +48,8 @@ def reencode(form: str, treatment: Treatment) -> Change:
             image = _image(datum, decoders.decoder)
         except BadRecordError as bad:
             raise UnreadableError(bad.at(0).message()) from None
-        return make_example(image, datum.label, treatment, "" if wanted == RAW else wanted)
+        label = datum.label if datum.has_label else None
+        return make_example(image, label, treatment, "" if wanted == RAW else wanted)
 
     return change
 

@@ -60,10 +60,11 @@ def relabel(labels: Mapping[bytes, int]) -> Change:
         if label is None:
             return copy_record(key, value)
         try:
-            before = DATUM.read(memoryview(value)).label
+            datum = DATUM.read(memoryview(value))
         except BadRecordError as bad:
             raise UnreadableError(f"has no label: {bad.at(0).message()}") from None
-        return copy_record(key, value if label == before else _with_label(value, label))
+        has_it = datum.has_label and datum.label == label
+        return copy_record(key, value if has_it else _with_label(value, label))
 
     return change
 

@@ -134,25 +134,24 @@ def _name_classes(database: Path, names: Path, *, force: bool) -> None:
 
 
 def _count(database: Path, *, as_json: bool) -> None:
-    import numpy as np  # noqa: PLC0415 - slow to import
-
-    from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
+    from prefetch._source.source import RecordSource  # noqa: PLC0415 - slow to import
     from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
-    from prefetch._tools.stored.copies import labels_of  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.copies import count_labels  # noqa: PLC0415 - as above
 
     began = time.perf_counter()
     with DelayedProgress() as progress, RecordSource.open(database) as source:
-        found = labels_of(source, lambda done, total: progress("reading labels", done, total))
-    counts = dict(
-        zip(*(part.tolist() for part in np.unique(found, return_counts=True)), strict=True)
-    )
+        counts, num_without = count_labels(
+            source, lambda done, total: progress("reading labels", done, total)
+        )
+        num_records = source.num_records
     classes = read_class_names(database)
     if as_json:
         print_json(
             {
                 "database": str(database.absolute()),
-                "num_records": len(found),
-                "labels": {str(label): num for label, num in counts.items()},
+                "num_records": num_records,
+                "num_without_label": num_without,
+                "labels": {str(label): counts[label] for label in sorted(counts)},
                 "class_names": {str(label): name for label, name in classes.items()},
                 "elapsed_s": time.perf_counter() - began,
             }
@@ -162,7 +161,8 @@ def _count(database: Path, *, as_json: bool) -> None:
     print_fields(
         [
             ("database", str(database)),
-            ("records", f"{len(found)} with {counted(len(counts), 'label')}"),
+            ("records", f"{num_records} with {counted(len(counts), 'label')}"),
+            *([("no label", str(num_without))] if num_without else []),
             *(
                 (str(label), f"{rows[label]}  {printable_line(classes.get(label, ''))}".rstrip())
                 for label in sorted(rows)

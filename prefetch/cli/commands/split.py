@@ -49,10 +49,11 @@ def split(
     """
     import numpy as np  # noqa: PLC0415 - slow to import
 
+    from prefetch._feed.labels import read_labels  # noqa: PLC0415 - as above
     from prefetch._plan.subset import draw_subset  # noqa: PLC0415 - as above
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
     from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
-    from prefetch._tools.stored.copies import StoredExamples, labels_of  # noqa: PLC0415
+    from prefetch._tools.stored.copies import StoredExamples  # noqa: PLC0415
 
     if (fraction is None) == (at is None):
         raise typer.BadParameter("give one of --fraction and --at")
@@ -70,11 +71,7 @@ def split(
             assert at is not None
             drawn = np.arange(min(at, num))
         else:
-            labels = None
-            if stratify:
-                labels = labels_of(
-                    source, lambda done, total: progress("reading labels", done, total)
-                )
+            labels = read_labels(source) if stratify else None
             drawn = draw_subset(num, fraction, seed=seed, labels=labels)
         others = np.setdiff1d(np.arange(num), drawn, assume_unique=True)
         if not (len(drawn) and len(others)):

@@ -15,6 +15,7 @@ import pytest
 from databases import names_in, records_of
 from image_folders import write_list
 
+import prefetch
 from prefetch._record.wire import encode_datum, parse_datum
 from prefetch.caffe import Datum
 from prefetch.cli import main
@@ -362,6 +363,21 @@ def test_each_label_gets_its_share(run: Run) -> None:
     assert {"0": 18, "1": 2} == report(run, "labels", "b")["labels"]
 
 
+@pytest.mark.parametrize("stratify", [False, True])
+def test_a_part_is_what_a_feed_of_that_subset_serves(run: Run, *, stratify: bool) -> None:
+    image = np.zeros((1, 2, 2), np.uint8)
+    write_database(
+        Path("db"), [(b"%03d" % at, encode_image(image, label=at % 3)) for at in range(50)]
+    )
+    options = ["--stratify"] if stratify else []
+    report(run, "split", "db", "a", "b", "--fraction", "0.3", "--seed", "5", *options)
+    for part, complement in (("a", False), ("b", True)):
+        subset = {"fraction": 0.3, "seed": 5, "stratify": stratify, "complement": complement}
+        with prefetch.open(source="db", batch_size=50, subset=subset, last_batch="partial") as feed:
+            served = [key for batch in feed for key in batch.keys]
+        assert list(records_of(Path(part))) == served
+
+
 @pytest.mark.parametrize(
     "how",
     [
@@ -495,6 +511,28 @@ def test_new_labels_need_a_new_database(run: Run) -> None:
     Path("new.txt").write_text("00000000 1\n", encoding="utf-8")
     assert 2 == run("labels", "raw", "--set", "new.txt")[0]
     assert 2 == run("labels", "raw", "new")[0]
+
+
+def test_records_without_a_label_are_counted_apart(run: Run) -> None:
+    bare = encode_datum(channels=1, height=1, width=1, data=b"x")
+    write_database(
+        Path("db"), [(b"a", bare), (b"b", encode_image(np.zeros((1, 1, 1), np.uint8), label=0))]
+    )
+    found = report(run, "labels", "db")
+    assert (2, 1, {"0": 1}) == (
+        found["num_records"],
+        found["num_without_label"],
+        found["labels"],
+    )
+    assert "no label" in run("labels", "db")[1]
+    report(run, "reencode", "db", "png", "--to", "png")
+    assert 1 == report(run, "labels", "png")["num_without_label"]
+    Path("new.txt").write_text("a 0\n", encoding="utf-8")
+    report(run, "labels", "db", "new", "--set", "new.txt")
+    assert {"0": 2} == report(run, "labels", "new")["labels"]
+    status, _, err = run("split", "db", "x", "y", "--fraction", "0.5", "--stratify")
+    assert 1 == status
+    assert "leave stratify out" in err
 
 
 def test_a_record_that_is_no_datum_has_no_label_to_count(run: Run) -> None:

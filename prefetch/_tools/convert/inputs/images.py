@@ -160,13 +160,18 @@ class ImageExamples:
 
 
 def make_example(
-    image: NDArray[np.uint8], label: int, treatment: Treatment, encoding: str, *, remark: str = ""
+    image: NDArray[np.uint8],
+    label: int | None,
+    treatment: Treatment,
+    encoding: str,
+    *,
+    remark: str = "",
 ) -> Example:
     """Return the record of an image, resized, cropped and encoded as is asked.
 
     Args:
         image: uint8 (height, width, channels), blue first.
-        label: An int32.
+        label: An int32; None for a record that has none.
         treatment: What is done with it.
         encoding: Type of the image file that is stored; empty for pixels.
         remark: What libjpeg said of its file.
@@ -181,7 +186,7 @@ def make_example(
 
 
 def _made(
-    image: NDArray[np.uint8], label: int, treatment: Treatment, encoding: str, remark: str
+    image: NDArray[np.uint8], label: int | None, treatment: Treatment, encoding: str, remark: str
 ) -> Example:
     image = treatment.resize_and_crop(image)
     height, width, channels = image.shape

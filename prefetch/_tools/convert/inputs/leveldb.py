@@ -97,7 +97,7 @@ class LevelDbExamples:
             raise UnreadableError(f"LevelDB says: {error}") from None
         if value is None:
             raise UnreadableError("is not there any more")
-        finding = Examiner().examine(memoryview(value), decode=False)
+        finding = Examiner().examine(memoryview(value), decode=True)
         return Example(value, finding.shape or (0, 0, 0), unchanged=True, stamp=self._stamp)
 
     def stamp(self, index: int) -> bytes:  # noqa: ARG002 - all are from the same files
