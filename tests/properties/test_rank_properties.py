@@ -101,7 +101,7 @@ def _check(ranks: list[Ranks], num: int) -> None:
             served[epoch].update(keys)
         num_padded += sum(keys.total() for keys in some.padded.values())
     every = Counter(key for key, _ in fingerprinted_images(num, (1, 2, 2)))
-    assert {epoch: every for epoch in range(NUM_EPOCHS)} == served
+    assert dict.fromkeys(range(NUM_EPOCHS), every) == served
     assert num_padded <= (max(WORLDS) - 1) * NUM_EPOCHS
 
 
