@@ -89,7 +89,7 @@ CALLED_HERE: Final = {
     "resize": _RESIZED,
     "shardshuffle": _SHUFFLED,
     "shuffle_buffer": _SHUFFLED,
-    "split": "write source: the database of that split, or subset: {start: 0, stop: N}",
+    "split": "write source: the database of that split, or subset: {fraction: 0.9, seed: 1}",
     "std": "write transform.scale, a factor: 1 / std",
     "urls": _SOURCE,
     "workers": _READERS,

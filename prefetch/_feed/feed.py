@@ -12,6 +12,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from prefetch._errors.classes import (
+    FeedBusyError,
     FeedClosedError,
     PrefetchWarning,
     StaleIteratorError,
@@ -20,6 +21,7 @@ from prefetch._errors.classes import (
 from prefetch._errors.printable import counted
 from prefetch._feed.async_iteration import AsyncServing
 from prefetch._feed.into import Into
+from prefetch._feed.ranks import Ranks, refuse_fixed_ranks
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.reentrancy import is_nested, mark_entry
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
     from memory import Device, Stream
     from prefetch._config.feed_config import FeedConfig
-    from prefetch._feed.ranks import Ranks
     from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
@@ -52,8 +53,8 @@ class Feed:
 
     Args:
         config: The configuration.
-        ranks: Which of how many processes it is for.
-        start: Builds the prefetcher for some ranks: from the start, or from a saved state.
+        start: Builds the prefetcher, from the start or from a saved state, for the ranks that the
+            opening has found, or for others.
 
     Attributes:
         config: The configuration; ``shard`` is ``auto`` there if it was, and ``rank`` and
@@ -70,16 +71,14 @@ class Feed:
     def __init__(
         self,
         config: FeedConfig,
-        ranks: Ranks,
-        start: Callable[[Mapping[str, Any] | None, Ranks], Prefetcher],
+        start: Callable[[Mapping[str, Any] | None, Ranks | None], Prefetcher],
     ) -> None:
         self.config = config
-        self._ranks = ranks
         self._start = start
         self._stream: object = None
         self._warned_empty = False
         self._loaded: Position | None = None
-        self._prefetcher = start(None, ranks)
+        self._prefetcher = start(None, None)
         self._prefetcher.attach(self)
 
     def __iter__(self) -> FeedIterator:
@@ -110,12 +109,12 @@ class Feed:
     @property
     def rank(self) -> int:
         """Number of this process among those that share each epoch, from 0."""
-        return self._ranks.rank
+        return self._prefetcher.components.order.rank
 
     @property
     def world_size(self) -> int:
         """How many processes share each epoch."""
-        return self._ranks.world_size
+        return self._prefetcher.components.order.world_size
 
     @property
     def epoch(self) -> int:
@@ -225,11 +224,79 @@ class Feed:
             )
         if state is None:
             raise StateError(("expected what state_dict() returned, found None",))
-        prefetcher = self._start(state, self._ranks)
+        self._restart(state, Ranks(self.rank, self.world_size, ""))
+
+    def reshard(self, rank: int, world_size: int) -> None:
+        """Share what remains of the epoch out anew, among other processes.
+
+        All ranks call it at the same place, between two batches that they have all been served, as
+        when one of them has left or joined. The loop that is running goes on: it serves the
+        rest of the epoch in the new shares, as a feed would that loads the state with that number
+        of ranks, and later epochs are shared so too. What was read ahead is dropped, and the
+        counters of `stats` start again. Batches that the loop holds stay valid.
+
+        Args:
+            rank: Number of this process from now on, from 0.
+            world_size: How many processes share each epoch from now on.
+
+        Raises:
+            ValueError: There is no such rank.
+            TypeError: One of them is no integer.
+            ConfigError: ``rng: caffe`` and ``shard.policy: caffe`` tie a rank to a stream of its
+                own; or ``seed`` is null, which several ranks cannot share.
+            FeedBusyError: It is called within next(), as by a signal handler.
+            FeedClosedError: The feed is closed.
+            DeviceMismatchError: As `load_state_dict`.
+
+        Example:
+            >>> import prefetch, prefetch.testing
+            >>> with prefetch.testing.example_database() as path:
+            ...     with prefetch.open({"source": path}, batch_size=2) as feed:
+            ...         for batch in feed:
+            ...             print(batch.indices)
+            ...             if batch.number == 1:
+            ...                 feed.reshard(1, 2)
+            [0 1]
+            [2 3]
+            [5 7]
+            [9]
+        """
+        rank, world_size = index(rank), index(world_size)
+        if not 0 <= rank < world_size:
+            raise ValueError(
+                f"expected a rank from 0 and a world_size above it, found rank {rank} and "
+                f"world_size {world_size}"
+            )
+        if self.closed:
+            raise self._prefetcher.coordinator.closed_error("open another one with that shard")
+        refuse_fixed_ranks(self.config, world_size)
+        if (rank, world_size) == (self.rank, self.world_size):
+            return
+        earlier = self._prefetcher
+        if any(taken.is_pending for taken in earlier.coordinator.delivery.served.in_hand):
+            raise FeedBusyError(
+                "reshard() was called within next(), and would take a batch back that is on its "
+                "way to the loop; call it between two batches"
+            )
+        self._restart(self.state_dict(), Ranks(rank, world_size, ""), is_running=True)
+
+    def _restart(
+        self, state: Mapping[str, Any] | None, ranks: Ranks, *, is_running: bool = False
+    ) -> None:
+        """Go on with another prefetcher, from a state and with some ranks.
+
+        Args:
+            state: The state.
+            ranks: The ranks.
+            is_running: Whether the iterator that is being served goes on, too.
+        """
+        prefetcher = self._start(state, ranks)
         try:
             prefetcher.consumer.stream = _adopt(self._stream, prefetcher)
             prefetcher.attach(self, self._prefetcher)
-            self._loaded = prefetcher.position()
+            position = prefetcher.position()
+            is_within = is_running and prefetcher.take_over(self._prefetcher, position)
+            self._loaded = None if is_within else position
             self._prefetcher = prefetcher
         except BaseException:
             # Ctrl-C may come right behind the assignment, and then the feed has the new one.
@@ -293,7 +360,8 @@ class Feed:
             return error
         # load_state_dict() stopped the readers that this iterator waited for; the feed is open.
         return StaleIteratorError(
-            "load_state_dict() has moved this feed to another place while the iterator waited; "
+            "the feed was moved to another place while the iterator waited, as load_state_dict() "
+            "and reshard() do; "
             "a new for-loop goes on from there"
         )
 

@@ -12,7 +12,7 @@ from prefetch._errors.classes import ConfigError, SourceError
 from prefetch._errors.os_limits import describe_limit
 from prefetch._feed.build import build_prefetcher
 from prefetch._feed.feed import Feed
-from prefetch._feed.ranks import StartCheck, resolve_ranks
+from prefetch._feed.ranks import StartCheck, never_checked, resolve_ranks
 from prefetch._process.limits import memory_limit
 
 if TYPE_CHECKING:
@@ -165,14 +165,16 @@ def _open_feed(config: FeedConfig, origin: str) -> Feed:
     host_limit = memory_limit()
 
     with _config_context(config, origin):
-        ranks = resolve_ranks(config)
-    check_start = StartCheck(config, ranks)
+        found = resolve_ranks(config)
+    check_found = StartCheck(config, found)
 
-    def start(state: Mapping[str, Any] | None, ranks: Ranks) -> Prefetcher:
+    def start(state: Mapping[str, Any] | None, given: Ranks | None) -> Prefetcher:
+        ranks = given or found
+        check = check_found if ranks[:2] == found[:2] else never_checked
         with _config_context(config, origin):
-            return build_prefetcher(config, ranks, host_limit, state, check_start=check_start)
+            return build_prefetcher(config, ranks, host_limit, state, check_start=check)
 
-    return Feed(config, ranks, start)
+    return Feed(config, start)
 
 
 @contextmanager

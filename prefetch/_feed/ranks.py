@@ -75,6 +75,22 @@ def refuse_missing_seed(config: FeedConfig, world_size: int) -> None:
         raise ConfigError("shard", (fault,))
 
 
+def refuse_fixed_ranks(config: FeedConfig, world_size: int) -> None:
+    """Refuse to change the ranks of a feed where each has a stream of its own, or may not be.
+
+    Raises:
+        ConfigError: It is so.
+    """
+    for option, value in (("rng", config.rng), ("shard.policy", config.shard.policy)):
+        if value == "caffe":
+            reason = (
+                "with caffe every rank has a stream of its own, which cannot be shared out anew; "
+                "take the default, or open another feed"
+            )
+            raise ConfigError("reshard()", (ConfigFault(option, reason),))
+    refuse_missing_seed(config, world_size)
+
+
 class StartCheck:
     """Compares a feed's ranks with the process group, when its first batch is asked for.
 
@@ -109,6 +125,10 @@ class StartCheck:
             )
         else:
             _warn_of_others(group)
+
+
+def never_checked() -> None:
+    """Check nothing: for ranks that were given after the feed was opened."""
 
 
 def _warn_of_others(found: Ranks) -> None:

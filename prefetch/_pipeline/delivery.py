@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from prefetch._pipeline.schedule import Schedule
     from prefetch._pipeline.served import Claim, Taken
     from prefetch._plan.order import Order
+    from prefetch._plan.position import Position
     from prefetch._ring.filling import Filling
     from prefetch._ring.ring import Ring
 
@@ -68,12 +69,36 @@ class Delivery:
         self._ready: dict[int, Filling] = {}
         self._num_failed = 0
         self._claim: Claim | None = None
+        self._adopted: tuple[Claim, bool] | None = None
         self.served = Served(0, order.first_epoch, False, (), 0, 0, 0)
 
     @property
     def serving(self) -> int:
         """Serial number of the batch taken next."""
         return self.served.next
+
+    def take_over(self, earlier: Delivery, position: Position) -> bool:
+        """Have the iterator that another delivery serves go on here; before any reader runs.
+
+        Nothing of the iterator changes before it asks for a batch here.
+
+        Args:
+            earlier: The other one, of the same epochs, shared out otherwise.
+            position: Where it is, and this one begins.
+
+        Returns:
+            Whether that is within an epoch, of which that iterator serves the rest.
+        """
+        claim, served = earlier._claim, earlier.served
+        is_over = self._order.last_batch != "wrap" and position.epoch > served.epoch
+        if claim is None and earlier._adopted is not None:
+            claim, is_over = earlier._adopted
+        if claim is None or claim.ended:
+            return False
+        is_begun = not is_over and earlier._is_epoch_begun()
+        self._adopted = claim, is_over
+        self.served = self.served._replace(is_begun=is_begun)
+        return is_begun
 
     @property
     def num_ready(self) -> int:
@@ -251,6 +276,10 @@ class Delivery:
         return filling
 
     def _begin(self, claim: Claim) -> None:
+        adopted = self._adopted
+        if adopted is not None and claim is adopted[0]:
+            self._go_on(claim, is_over=adopted[1])
+            return
         if claim.started:
             raise StaleIteratorError(
                 "a newer iterator of this feed has started, and a feed serves one at a time; "
@@ -266,17 +295,38 @@ class Delivery:
             exhausted = order.epochs is not None and served.epoch >= order.epochs
             end = None if exhausted else order.first_of_epoch(served.epoch + 1)
         # An exhausted feed has no claim, so that whoever asks again gets the error again.
+        self._adopted = None
         after = (not exhausted, end, None if exhausted else claim, served, first)
         claim.started, claim.end, self._claim, self.served, schedule.first_wanted = after
         if exhausted:
             assert order.epochs is not None
             raise EpochsExhaustedError(order.epochs)
 
+    def _go_on(self, claim: Claim, *, is_over: bool) -> None:
+        """Begin to serve what another delivery has served up to here.
+
+        Raises:
+            EndOfEpoch: Its epoch was over there, and it had not been asked again.
+        """
+        if is_over:
+            claim.ended = True
+            raise EndOfEpoch
+        order = self._order
+        is_endless = order.last_batch == "wrap"
+        end = order.num_batches if is_endless else order.first_of_epoch(self.served.epoch + 1)
+        claim.end, self._claim, self._adopted = end, claim, None
+
+    def _is_epoch_begun(self) -> bool:
+        """Return whether the loop has any batch of the epoch."""
+        served = self.served
+        if served.lost is None or not served.is_begun:
+            return served.is_begun
+        return served.place > self._order.first_of_epoch(served.epoch)
+
     def _next_epoch(self, served: Served) -> tuple[Served, int]:
         """Return where the next iterator starts, and the first batch that is wanted then."""
-        first = self._order.first_of_epoch(served.epoch)
-        if not served.is_begun or (served.lost is not None and served.place <= first):
-            return served, self._schedule.first_wanted  # nothing of the epoch has been served
+        if not self._is_epoch_begun():
+            return served, self._schedule.first_wanted
         for taken in served.in_hand:
             if taken.is_lost:
                 taken.drop()

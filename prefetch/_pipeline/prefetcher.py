@@ -79,6 +79,10 @@ class Prefetcher:
         self._feed_end = FeedEnd(feed, self.coordinator.ring.inbox)
         self._predecessor = predecessor
 
+    def take_over(self, predecessor: Prefetcher, position: Position) -> bool:
+        """Have the predecessor's iterator go on here; see `Delivery.take_over`."""
+        return self.coordinator.delivery.take_over(predecessor.coordinator.delivery, position)
+
     def forgo(self) -> None:
         """Close without having worked: the predecessor works on."""
         self._predecessor = None

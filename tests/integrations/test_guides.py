@@ -1,8 +1,8 @@
 """The examples of the pages on PyTorch and JAX: each block of ``py``, in turn, in one namespace.
 
 A block with a title, as in ```` ```py title="ddp.py" ````, is a program: it becomes the file of
-that name, and is run; where it asks for its rank, by torchrun with two processes. The folder has
-the project's configs/ and the digits database. Examples in docstrings are run too.
+that name, and is run; where it joins a process group, by torchrun with two processes. The folder
+has the project's configs/ and the digits database. Examples in docstrings are run too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_every_program_of_the_page_works(
         pytest.importorskip(library)
     path = Path(program["title"])
     path.write_text(program["text"], encoding="utf-8")
-    if "RANK" in program["text"]:
+    if "init_process_group" in program["text"]:
         done = torchrun(path.absolute(), num_ranks=2)
     else:
         done = subprocess.run(
