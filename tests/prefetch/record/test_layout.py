@@ -10,10 +10,10 @@ import pytest
 from databases import records_of
 
 import prefetch
+from prefetch._feed import build
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._record.wire import encode_datum
-from prefetch._transform.options import Decoding
 from prefetch.testing import write_database
 
 if TYPE_CHECKING:
@@ -99,9 +99,8 @@ def plain_records(*, encoded: bool) -> list[tuple[bytes, bytes]]:
 
 @pytest.fixture
 def plain_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = Decoding.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "record_layout", PlainLayout())
+    """Let feeds be built for another layout: the builder is the one place that chooses it."""
+    monkeypatch.setattr(build, "DATUM", PlainLayout())
 
 
 def served(source: Path, **options: Any) -> list[tuple[bytes, list[bytes], list[int]]]:
