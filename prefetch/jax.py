@@ -63,7 +63,7 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
     Example:
         >>> import prefetch.testing, prefetch.jax as ringjax
         >>> with prefetch.testing.example_database() as path:
-        ...     with ringjax.DataLoader({"source": path}, batch_size=6) as loader:
+        ...     with ringjax.DataLoader(path, batch_size=6) as loader:
         ...         for images, labels in loader:
         ...             print(tuple(images.shape), labels.tolist())
         (6, 3, 8, 8) [0, 1, 2, 3, 4, 5]

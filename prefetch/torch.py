@@ -66,7 +66,7 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
     Example:
         >>> import prefetch.testing, prefetch.torch as ringtorch
         >>> with prefetch.testing.example_database() as path:
-        ...     with ringtorch.DataLoader({"source": path}, batch_size=6) as loader:
+        ...     with ringtorch.DataLoader(path, batch_size=6) as loader:
         ...         for images, labels in loader:
         ...             print(tuple(images.shape), labels.tolist())
         (6, 3, 8, 8) [0, 1, 2, 3, 4, 5]
