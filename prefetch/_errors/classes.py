@@ -230,7 +230,8 @@ class RecordError(PrefetchError, ValueError):
         record: Index of the record in key order, counted from 0 within its database.
         key: The record's key; None where it could not be read.
         batch: Number of the batch in its epoch, counted from 0; None outside of a feed.
-        stage: ``read``, ``parse``, ``validate``, ``decode`` or ``transform``.
+        stage: ``read``, ``parse``, ``validate``, ``decode``, ``transform`` or ``per_record``; for
+            the last, what the function raised is the ``__cause__``.
         reason: What is wrong with it, in words.
     """
 
