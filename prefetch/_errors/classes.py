@@ -360,8 +360,8 @@ class OutOfMemoryError(PrefetchError, MemoryError):
 
     Attributes:
         database: Absolute path of the database.
-        stage: ``open``, ``index``, ``plan``, ``read``, ``allocate``, ``fill`` or ``push``; between
-            them ``reader``.
+        stage: ``open``, ``index``, ``plan``, ``read``, ``allocate``, ``fill``, ``push`` or
+            ``per_batch``; between them ``reader``.
         epoch: Epoch of the batch, counted from 0; None where it happened in none.
         batch: Number of the batch in its epoch, counted from 0; None where it happened in none.
         reason: What Python said, which may be nothing.

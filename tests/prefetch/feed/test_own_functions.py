@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import signal
 import sys
@@ -18,6 +20,8 @@ from databases import images_fixture, records_fixture
 
 import prefetch
 from memory.testing import peek
+from prefetch._config.dump import dump_config
+from prefetch._config.load import load_config
 from prefetch.caffe import Datum
 from prefetch.testing import encode_image, write_database
 
@@ -148,10 +152,10 @@ def test_the_function_sees_what_the_batch_would_hold_as_uint8(pictures: Path) ->
     seen: dict[int, NDArray[np.uint8]] = {}
 
     def function(image: NDArray[np.uint8], label: int, rng: np.random.Generator) -> Function:
-        seen.setdefault(label, image)  # kept beyond the call
+        seen[label] = image  # kept beyond the call
         return image
 
-    serve(pictures, transform=transform | {"scale": 0.5}, per_record=function)
+    serve(pictures, transform=transform | {"scale": 0.5}, per_record=function, epochs=1)
     expected = serve(pictures, transform=transform | {"dtype": "uint8", "layout": "nhwc"})
     for images, labels in expected:
         for image, label in zip(images, labels.tolist(), strict=True):
@@ -712,13 +716,64 @@ def test_a_function_may_ask_the_feed_how_it_is_and_close_it(source: Path) -> Non
 
 def test_a_function_that_waits_for_a_batch_is_refused(source: Path) -> None:
     feeds: list[prefetch.Feed] = []
+    refused: list[bool] = []
 
     def function(image: NDArray[np.uint8], label: int, rng: np.random.Generator) -> Function:
-        next(iter(feeds[0]))
-        return image
+        with pytest.raises(prefetch.FeedBusyError, match="per_record or per_batch"):
+            next(iter(feeds[0]))
+        refused.append(True)
+        raise ValueError
 
     with prefetch.open({"source": source, "threads": 1}, per_record=function) as feed:
         feeds.append(feed)
-        with pytest.raises((prefetch.RecordError, prefetch.StaleIteratorError)) as caught:
+        # Its iterator may have begun before this one, or have ended it.
+        with pytest.raises((prefetch.RecordError, prefetch.StaleIteratorError)):
             next(iter(feed))
-        assert caught.value is not None
+    assert refused
+
+
+def test_errors_that_are_kept_hold_no_slot(source: Path) -> None:
+    options: dict[str, Any] = {"on_bad_record": "skip", "per_record": fails_at(0, 4, 9)}
+    gc.disable()
+    try:
+        with prefetch.open({"source": source, "batch_size": 2, "prefetch": 2} | options) as feed:
+            for _ in range(20):
+                for batch in feed:
+                    del batch
+            assert feed.stats().slots == 3
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("last_batch", ["partial", "wrap"])
+def test_reading_on_past_the_end_of_an_epoch_takes_the_next_ones_numbers(
+    source: Path, last_batch: str
+) -> None:
+    options: dict[str, Any] = {"source": source, "epochs": 2, "per_record": noisy}
+    wrapping = {"batch_size": 4, "last_batch": last_batch}
+    with prefetch.open(options | wrapping) as feed:
+        batches = [batch for _ in range(2 if last_batch == "partial" else 1) for batch in feed]
+        found = np.concatenate([batch.data.numpy() for batch in batches])
+    with prefetch.open(options, batch_size=10) as feed:
+        expected = np.concatenate([batch.data.numpy() for _ in range(2) for batch in feed])
+    np.testing.assert_array_equal(expected, found)
+
+
+def test_a_configuration_with_names_is_written_as_yaml_and_read_again(
+    source: Path, tmp_path: Path
+) -> None:
+    config = prefetch.FeedConfig(source=source, per_record="a.b:c.d", per_batch="a:e")
+    file = tmp_path / "feed.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(file) == config
+
+
+async def take_all(feed: prefetch.Feed) -> list[Any]:
+    return [batch.label.numpy().copy() async for batch in feed]
+
+
+def test_an_asynchronous_loop_gets_the_same(source: Path) -> None:
+    options: dict[str, Any] = {"source": source, "batch_size": 4}
+    with prefetch.open(options, per_record=noisy, per_batch=lambda *_: None) as feed:
+        labels = np.concatenate(asyncio.run(take_all(feed)))
+    assert labels.tolist() == list(range(100, 110))
