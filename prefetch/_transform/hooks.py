@@ -7,6 +7,7 @@ and what is left of the transformation is done to what it returns.
 from __future__ import annotations
 
 import dataclasses
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,8 +199,7 @@ class FunctionTransformer:
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever people raise is their record's fault
-            text = str(error)
-            detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
+            detail = traceback.format_exception_only(error)[0].strip()
             return Fault(
                 position, Reason.FUNCTION_RAISED, (), detail, cause=without_own_frames(error)
             )

@@ -249,6 +249,20 @@ def test_what_it_raises_is_its_records_error(source: Path) -> None:
     assert trace.tb_frame.f_code.co_name == "function"
 
 
+def test_an_exception_that_cannot_be_written_out_is_named_all_the_same(source: Path) -> None:
+    class Broken(Exception):  # noqa: N818 - people call theirs as they like
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def function(image: NDArray[np.uint8], label: int, rng: np.random.Generator) -> Function:
+        raise Broken
+
+    with pytest.raises(prefetch.RecordError, match="Broken"):
+        serve(source, per_record=function)
+    with pytest.raises(prefetch.TooManyBadRecordsError, match="Broken"):
+        serve(source, per_record=function, on_bad_record="skip", max_bad_records=2)
+
+
 def test_the_batches_before_are_served_and_the_first_error_in_order_is_raised(
     source: Path,
 ) -> None:
