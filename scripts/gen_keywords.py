@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
     from prefetch._config.models import {models}
@@ -48,6 +48,8 @@ _PLAIN: Final = {"boolean": "bool", "integer": "int", "number": "float", "null":
 # What a JSON schema cannot say: objects, and a network's phase in Caffe's spelling.
 _OF_PYTHON: Final = {
     "device": "str | Device",
+    "per_batch": "str | Callable[..., Any] | None",
+    "per_record": "str | Callable[..., Any] | None",
     "phase": 'Literal["train", "test", "TRAIN", "TEST"]',
     "source": "Source | Sequence[Source]",
 }

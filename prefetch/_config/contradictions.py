@@ -37,6 +37,13 @@ def find_contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     yield from _check_source(config)
     yield from _check_order(config)
     yield from _check_pixels(config.transform)
+    if config.per_record is not None and config.transform.where == "device":
+        yield Contradiction(
+            ("transform.where", "per_record"),
+            "where device contradicts per_record, which is called on the host, in the middle of "
+            "the transformation; use where: auto or host, or per_batch, which gets the batch on "
+            "the device",
+        )
 
 
 def _check_source(config: FeedOptions) -> Iterator[Contradiction]:

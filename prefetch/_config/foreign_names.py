@@ -18,8 +18,11 @@ _SHUFFLED: Final = (
 _SOURCE: Final = "write source: the folder of the database"
 _SHARD: Final = "write shard: {rank: R, world_size: W}"
 _DEVICE: Final = "write device: cuda:N, or leave it out for auto"
-FUNCTIONS: Final = "records go through no function of yours; apply it to the batch in the loop"
-"""What to do instead of handing a function in."""
+FUNCTIONS: Final = (
+    "write per_record: a function of (image, label, rng), or per_batch: one of "
+    "(images, labels, rng)"
+)
+"""What functions are called here."""
 _NETWORK: Final = "leave it out: only a network's file (.prototxt) has it"
 _MEAN: Final = "write transform.mean_value and transform.scale: (pixel - mean_value) * scale"
 _RESIZED: Final = (
@@ -68,7 +71,7 @@ CALLED_HERE: Final = {
     "reshuffle_each_iteration": "leave it out: with shuffle: true every epoch has its own order",
     "shuffle_buffer_size": _SHUFFLED,
     # WebDataset, FFCV and others
-    "augment": "write transform.mirror and transform.crop_size, or apply your own to the batch",
+    "augment": "write transform.mirror and transform.crop_size, or per_record: a function of yours",
     "cache": "leave it out: the system keeps in memory what it has read",
     "data_dir": _SOURCE,
     "database": _SOURCE,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
     from prefetch._config.models import ShardConfig, SubsetConfig, TransformConfig
@@ -121,6 +121,11 @@ class FeedKeywords(TypedDict, total=False):
         transform.where (default auto): Where all of this is done; device: in one kernel, after
             a copy of the bytes as stored, a quarter of what float32 takes; auto: on a GPU for
             raw records and batches of floats, else on the host.
+        per_record (default null): A function called with (image, label, rng) for each record,
+            behind crop and mirror, in the background: module:function, or in Python the
+            function; returns the image, or (image, label).
+        per_batch (default null): A function called with (images, labels, rng) for each batch,
+            likewise, when all else is done to it: arrays on the host, or on a GPU CuPy arrays.
         label_dtype (default int64): Type of the labels; Caffe's is float32.
         labels (default true): Hand labels out; false: batches have none, as those of a
             network's Data layer with a single top.
@@ -153,6 +158,8 @@ class FeedKeywords(TypedDict, total=False):
     last_batch: Literal["partial", "drop", "wrap"]
     shard: Literal["auto"] | ShardKeywords | ShardConfig | Mapping[str, Any]
     transform: TransformKeywords | TransformConfig | Mapping[str, Any]
+    per_record: str | Callable[..., Any] | None
+    per_batch: str | Callable[..., Any] | None
     label_dtype: Literal["int64", "int32", "float32", "float64"]
     labels: bool
     on_bad_record: Literal["raise", "skip", "quarantine"]

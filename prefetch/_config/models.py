@@ -20,6 +20,7 @@ from prefetch._config.option_types import (
     Device,
     MeanValue,
     OptionalPath,
+    OwnFunction,
     Scale,
     Sources,
     Threads,
@@ -254,6 +255,21 @@ class FeedOptions(_Options):
     )
     transform: TransformConfig = Field(
         default=TransformConfig(), description="From the stored image to the batch's values."
+    )
+    per_record: OwnFunction = Field(
+        default=None,
+        description=(
+            "A function called with (image, label, rng) for each record, behind crop and mirror, "
+            "in the background: module:function, or in Python the function; returns the image, or "
+            "(image, label)."
+        ),
+    )
+    per_batch: OwnFunction = Field(
+        default=None,
+        description=(
+            "A function called with (images, labels, rng) for each batch, likewise, when all else "
+            "is done to it: arrays on the host, or on a GPU CuPy arrays."
+        ),
     )
     label_dtype: Literal["int64", "int32", "float32", "float64"] = Field(
         default="int64", description="Type of the labels; Caffe's is float32."

@@ -260,6 +260,21 @@ def _finite(value: object) -> float | None:
     return None
 
 
+def _own_function(value: object) -> Callable[..., Any] | str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        module, _, function = value.partition(":")
+        if all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
+            return value
+    elif callable(value):
+        return value
+    raise ValueError(
+        "expected module:function, such as my_package.images:augment, or in Python a function; "
+        f"found {printable_with_kind(value)}"
+    )
+
+
 _PATH_SCHEMA: dict[str, Any] = {"type": "string", "minLength": 1}
 
 Sources = Annotated[
@@ -303,5 +318,12 @@ Scale = Annotated[
                 {"type": "array", "items": {"type": "number"}, "minItems": 1},
             ]
         }
+    ),
+]
+OwnFunction = Annotated[
+    Callable[..., Any] | str | None,
+    PlainValidator(_own_function),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}, {"type": "null"}]}
     ),
 ]

@@ -230,7 +230,8 @@ class RecordError(PrefetchError, ValueError):
         record: Index of the record in key order, counted from 0 within its database.
         key: The record's key; None where it could not be read.
         batch: Number of the batch in its epoch, counted from 0; None outside of a feed.
-        stage: ``read``, ``parse``, ``validate``, ``decode`` or ``transform``.
+        stage: ``read``, ``parse``, ``validate``, ``decode``, ``transform`` or ``per_record``; for
+            the last, what the function raised is the ``__cause__``.
         reason: What is wrong with it, in words.
     """
 
@@ -359,8 +360,8 @@ class OutOfMemoryError(PrefetchError, MemoryError):
 
     Attributes:
         database: Absolute path of the database.
-        stage: ``open``, ``index``, ``plan``, ``read``, ``allocate``, ``fill`` or ``push``; between
-            them ``reader``.
+        stage: ``open``, ``index``, ``plan``, ``read``, ``allocate``, ``fill``, ``push`` or
+            ``per_batch``; between them ``reader``.
         epoch: Epoch of the batch, counted from 0; None where it happened in none.
         batch: Number of the batch in its epoch, counted from 0; None where it happened in none.
         reason: What Python said, which may be nothing.

@@ -22,6 +22,7 @@ from prefetch._errors.classes import ConfigError, ConfigFault, StateError
 from prefetch._errors.context import error_context
 from prefetch._errors.os_limits import describe_os_error
 from prefetch._feed.labels import read_labels
+from prefetch._feed.own_functions import load_function
 from prefetch._feed.state import Identity
 from prefetch._kernels import selection
 from prefetch._pipeline.components import Components
@@ -121,6 +122,7 @@ def build_prefetcher(
             max_batches_held=config.max_batches_held,
             stall_warning_s=config.stall_warning_s,
             check_start=check_start,
+            per_batch=load_function("per_batch", config.per_batch),
         )
         _check_ring_memory(components)
         prefetcher = Prefetcher(components)
@@ -150,7 +152,7 @@ def build_source(config: FeedConfig, undo: ExitStack) -> RecordSource:
 
 
 def build_transform(config: FeedConfig) -> Transform:
-    """Resolve what is done to each record; reads the mean's file."""
+    """Resolve what is done to each record; reads the mean's file, imports ``per_record``."""
     options = config.transform
     return Transform(
         train=config.phase == "train",
@@ -169,6 +171,7 @@ def build_transform(config: FeedConfig) -> Transform:
         layout=options.layout,
         dtype=_find_dtype(options.dtype),
         modulo=config.rng == "caffe",
+        per_record=load_function("per_record", config.per_record),
     )
 
 
@@ -292,6 +295,8 @@ def build_draws(config: FeedConfig, transform: Transform, position: Position) ->
 def _choose_num_threads(config: FeedConfig, first: FirstRecord, *, batch_bytes: int | None) -> int:
     """Resolve ``auto`` by the first record: decoding wants every core, copying few.
 
+    So does a function of the user's, of which nothing is known.
+
     Args:
         config: The configuration.
         first: The record that the feed is opened by.
@@ -302,8 +307,10 @@ def _choose_num_threads(config: FeedConfig, first: FirstRecord, *, batch_bytes: 
     cores = num_cores()
     encoded = first.kind == "encoded"
     is_small = batch_bytes is not None and batch_bytes < _LEAST_BYTES_FOR_TWO
-    num = cores if encoded else min(cores, 1 if is_small else _RAW_THREADS)
+    has_function = config.per_record is not None or config.per_batch is not None
+    num = cores if encoded or has_function else min(cores, 1 if is_small else _RAW_THREADS)
     kind = "encoded" if encoded else "raw, small batches of" if is_small else "raw"
+    kind = f"own functions, {kind}" if has_function else kind
     logger.info("threads: auto resolved to %d (%s records, %d cores)", num, kind, cores)
     return num
 

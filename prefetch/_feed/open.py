@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     What: TypeAlias = Source | Sequence[Source] | Mapping[str, Any] | FeedConfig
 
 # Options that are compared with the records and the device, after the rest of the configuration.
-_FOUND_AT_OPENING = ("source", "shard", "subset", "quarantine", "transform")
+_FOUND_AT_OPENING = (
+    "source",
+    "shard",
+    "subset",
+    "quarantine",
+    "transform",
+    "per_record",
+    "per_batch",
+)
 
 
 def open(  # noqa: A001 - reads as prefetch.open

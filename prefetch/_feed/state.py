@@ -10,11 +10,13 @@ option by option, so that a refusal names the difference.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memory.wording import printable_value
-from prefetch._errors.classes import StateError
+from prefetch._errors.classes import PrefetchWarning, StateError
+from prefetch._feed.own_functions import changes, names_of_functions, without_names
 from prefetch._plan.mersenne import MAX_MERSENNE_SEED
 from prefetch._plan.philox import MAX_SEED
 from prefetch._plan.position import Position
@@ -49,6 +51,8 @@ _FREE = {
     "quarantine",
     "stall_warning_s",
     "draws_before",  # contained in the generator's own state
+    "per_record",  # named in the state, and a difference warned of
+    "per_batch",
     "shard.rank",
     "shard.world_size",
     "transform.where",
@@ -74,11 +78,13 @@ class Identity:
         dataset: Fingerprint of the records.
         options: Every option that decides about the samples, by dotted name.
         world_size: Ranks; matters under ``rng: caffe`` only.
+        functions: Names of people's own functions, by option; noted, and not compared.
     """
 
     dataset: Mapping[str, Any]
     options: Mapping[str, Any]
     world_size: int
+    functions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -94,14 +100,14 @@ class Identity:
             options.pop(name, None)
         mean = transform.mean_image
         options["transform.mean_file"] = None if mean is None else _digest(mean)
-        return cls(_fingerprint(source), options, world_size)
+        return cls(_fingerprint(source), options, world_size, names_of_functions(config))
 
     def state(self, position: Position) -> dict[str, Any]:
         """Return the state that JSON can hold."""
         return {
             "format": FORMAT,
             "dataset": dict(self.dataset),
-            "config": dict(self.options),
+            "config": {**self.options, **self.functions},
             "world_size": self.world_size,
             "epoch": position.epoch,
             "served": position.served,
@@ -112,6 +118,8 @@ class Identity:
     def position(self, state: Mapping[str, Any]) -> Position:
         """Return the position that a state was saved at.
 
+        Warns with a `PrefetchWarning` where people's own functions are others than they were.
+
         Raises:
             StateError: It is no state, or belongs to other records or another configuration; names
                 every difference.
@@ -119,6 +127,8 @@ class Identity:
         differences = list(self._find_differences(state))
         if differences:
             raise StateError(tuple(differences))
+        for change in changes(state["config"], self.functions):
+            warnings.warn(change, PrefetchWarning, stacklevel=2)
         return Position(state["epoch"], state["served"], state["seed"], state["rng"])
 
     def _find_differences(self, state: object) -> Iterator[str]:
@@ -145,7 +155,7 @@ class Identity:
         yield from _compare("dataset", state["dataset"], self.dataset)
         # An option that came later had its default where a state does not name it.
         later = {name: _LATER_OPTIONS[name] for name in _LATER_OPTIONS if name in self.options}
-        yield from _compare("config", later | state["config"], self.options)
+        yield from _compare("config", later | without_names(state["config"]), self.options)
         named = state["config"].get("seed")
         if named is not None and is_same(named, self.options["seed"]) and state["seed"] != named:
             yield f"seed is {state['seed']}, and config seed is {named}"

@@ -10,7 +10,7 @@ from prefetch._kernels.device_kernel import StagedBatch
 from prefetch._ring.budget import RingBudget, num_host_batches
 from prefetch._ring.push_block import block_bytes
 from prefetch._transform.device_staging import RecordStager
-from prefetch._transform.host import RecordTransformer
+from prefetch._transform.hooks import make_transformer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from prefetch._transform.device import DeviceTransform
     from prefetch._transform.first_record import FirstRecord
     from prefetch._transform.options import Transform
+    from prefetch._transform.own_function import OwnFunction
     from prefetch._transform.record_filler import RecordFiller
 
 
@@ -53,6 +54,7 @@ class Components:
         max_batches_held: Batches that the consumer may hold at a time, 1 or more.
         stall_warning_s: Seconds of waiting for a batch before the log says why; None for never.
         check_start: Called when the first batch is asked for.
+        per_batch: Called with each batch, before it is published; None for nothing.
     """
 
     source: RecordSource
@@ -73,11 +75,18 @@ class Components:
     max_batches_held: int
     stall_warning_s: float | None
     check_start: Callable[[], object]
+    per_batch: OwnFunction | None = None
 
     @property
     def fixed_shape(self) -> tuple[int, ...] | None:
         """What a slot has for each record of any batch; None where each has its own shape."""
         return self.first_shape if self.bad_records.skip else None
+
+    @property
+    def own_function_s(self) -> float:
+        """Seconds that people's own functions have taken, on all threads; takes no lock."""
+        functions = (self.transform.per_record, self.per_batch)
+        return sum([own.busy_s for own in functions if own is not None], 0.0)
 
     def record_filler(self, check_cancelled: Callable[[], object]) -> RecordFiller:
         """Return what fills rows of slots from records, for one thread.
@@ -86,7 +95,7 @@ class Components:
             check_cancelled: Called before each encoded record; what it raises ends the filling.
         """
         if self.device_transform is None:
-            return RecordTransformer(self.transform, check_cancelled=check_cancelled)
+            return make_transformer(self.transform, check_cancelled=check_cancelled)
         return RecordStager(self.device_transform, check_cancelled=check_cancelled)
 
     def ring_memory(self, row_shape: tuple[int, ...]) -> RingBudget:

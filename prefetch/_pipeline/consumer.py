@@ -192,8 +192,8 @@ class Consumer:
         """
         if threading.current_thread() in self.readers:
             raise FeedBusyError(
-                "next() was called by a finalizer on a thread that reads for the feed, and would "
-                "wait for itself"
+                "next() was called on a thread that reads for the feed, by a finalizer or by "
+                "per_record or per_batch, and would wait for itself"
             )
         return self._clock()
 

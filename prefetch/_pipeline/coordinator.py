@@ -165,21 +165,21 @@ class Coordinator:
             return self.schedule.split_into_parts(filling)
 
     def parts_done(self, parts: Sequence[Part]) -> list[Filling]:
-        """Count parts as done; return the batches that the caller is to push and `publish`."""
-        to_push = []
-        has_device_memory = self.ring.pool is not None
+        """Count parts as done; return the batches that the caller is to finish and `publish`."""
+        to_finish = []
+        has_more_to_do = self.ring.pool is not None or self.components.per_batch is not None
         with self.lock:
             for part in parts:
                 filling = part.filling
                 if not self.schedule.part_done(filling):
                     continue
                 filling.release_records()
-                if has_device_memory and filling.failure is None:
+                if has_more_to_do and filling.failure is None:
                     filling.slot.upload()
-                    to_push.append(filling)
+                    to_finish.append(filling)
                 else:
                     self._publish(filling)
-        return to_push
+        return to_finish
 
     def fail(self, filling: Filling, position: int, error: BaseException) -> None:
         """Note what went wrong in a batch, at a position of it; it is raised in its turn."""

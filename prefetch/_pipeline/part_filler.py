@@ -21,6 +21,8 @@ from prefetch._process.nvtx import ranged
 from prefetch._record.faults import Fault
 from prefetch._ring.filling import FoundShape
 from prefetch._source.mapped_records import MappedRecords
+from prefetch._transform.hooks import FunctionTransformer
+from prefetch._transform.own_function import write_out_traceback
 from prefetch._transform.record_filler import never_cancelled
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class Filler:
         self.light = LightBatches(
             self._transformer, self._reader, is_fixed=self._fixed_shape is not None
         )
+        transformer = self._transformer
+        self._own = transformer if isinstance(transformer, FunctionTransformer) else None
         self._allowed_shape: tuple[int, ...] | None = None
 
     def find_shape(self, filling: Filling) -> FoundShape:
@@ -119,7 +123,8 @@ class Filler:
 
     def _shape_of_first(self, filling: Filling) -> FoundShape:
         with self._records(filling, slice(0, 1)) as records:
-            is_mapped = isinstance(records, MappedRecords)
+            # With a function none is light: its parts are for several readers.
+            is_mapped = self._own is None and isinstance(records, MappedRecords)
             if self._fixed_shape is not None:
                 is_raw = is_mapped and self._components.first.kind != "encoded"
                 return FoundShape(self._fixed_shape, is_raw=is_raw)
@@ -127,7 +132,7 @@ class Filler:
             if isinstance(found, Fault):
                 record = int(_planned(filling).records[0])
                 raise self._error(_Suspect.at(0, records, record, found), filling)
-            is_raw = isinstance(records, MappedRecords) and records.is_raw
+            is_raw = self._own is None and isinstance(records, MappedRecords) and records.is_raw
             return FoundShape(found, is_raw=is_raw)
 
     def fill(self, part: Part, filled: FilledRows | None = None) -> None:
@@ -191,12 +196,18 @@ class Filler:
         records: AnyRecords,
         words: npt.NDArray[np.uint32],
         filled: FilledRows | None = None,
+        *,
+        record: int | None = None,
     ) -> list[Fault]:
         assert filling.contents is not None
         data, labels = filling.contents
         if filled is not None:
             return self.light.finish(filled, words, data)
         labels = None if labels is None else labels[rows]
+        if self._own is not None:
+            planned = _planned(filling)
+            numbers = planned.records[rows] if record is None else np.array([record])
+            self._own.key_by(self._components.order.seed, planned.epochs[rows], numbers)
         return self._transformer.fill(_values(records), words, data[rows], labels)
 
     def _substitute(
@@ -217,14 +228,18 @@ class Filler:
                 continue
             self._check_cancelled()
             with self._fetched(np.array([record])) as records:
-                faults = self._write(filling, row, records, self._words(filling, position, record))
+                words = self._words(filling, position, record)
+                faults = self._write(filling, row, records, words, record=record)
                 if not faults:
                     self._source.check()
                     filling.indices[position] = record
                     return bytes(records.keys[0])
                 suspect = _Suspect.at(0, records, record, faults[0])
             self._refuse(bad, suspect, filling)
-        raise AssertionError("the record that the feed was opened by is good")
+        # The record that the feed was opened by is good, but for a function of the user's.
+        error = self._error(suspect, filling)
+        error.add_note(f"none of the other {self._source.num_records - 1} records can replace it")
+        raise error
 
     def _substitutes(self, planned: PlannedBatch, position: int) -> Iterator[int]:
         """Yield the records of the places behind a place, once around the epoch's order."""
@@ -266,6 +281,8 @@ class Filler:
         policy = self._components.bad_records
         if not policy.skip:
             raise error
+        if fault.cause is not None:
+            write_out_traceback(fault.cause)
         bad[suspect.record] = found = BadRecord(suspect.record, fault.reason.name, error)
         policy.refuse_too_many(len(bad), found)
         if policy.quarantine is not None:
@@ -276,7 +293,7 @@ class Filler:
         database, index, _ = self._source.describe(suspect.record)
         other = self._other(filling, database) if fault.is_of_its_batch else None
         self._source.check()  # bytes of a changed database prove nothing
-        return RecordError(
+        error = RecordError(
             fault.message(other),
             database=database,
             record=index,
@@ -284,6 +301,8 @@ class Filler:
             batch=_planned(filling).number,
             stage=fault.stage,
         )
+        error.__cause__ = fault.cause
+        return error
 
     def _other(self, filling: Filling, database: str) -> str | None:
         """Say which record a batch has its shape from, and its sizes.

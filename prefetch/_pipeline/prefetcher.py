@@ -286,6 +286,7 @@ class Prefetcher:
             waits=waits,
             mean_ready=served.ready_sum / max(served.batches, 1),
             busy_s=coordinator.busy_s,
+            own_function_s=self.components.own_function_s,
             threads=self.components.num_threads,
             prefetch=self.components.prefetch,
             slots=len(slots),

@@ -15,6 +15,7 @@ import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reade
 
 from prefetch._errors.classes import FeedClosedError
 from prefetch._errors.context import with_context
+from prefetch._pipeline.batch_function import BatchFunction
 from prefetch._pipeline.light_batches import max_per_call
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.schedule import Opening
@@ -50,6 +51,11 @@ class Reader(threading.Thread):
         self._components = board.components
         self._clock = clock
         self._max_batches_per_call = max_per_call(board.components.prefetch)
+        self._finish: Callable[[Filling, Stream | None], None] = self._push
+        per_batch = board.components.per_batch
+        if per_batch is not None:
+            self._batch_function = BatchFunction(per_batch, board.components)
+            self._finish = self._push_and_call
         self._doing: str | Opening | Part = "starting"
         self._stage = "reader"
         self._planned: Opening | None = None  # its next piece of work, if that is known already
@@ -100,7 +106,7 @@ class Reader(threading.Thread):
         parts = self._plan_and_shape(job, filler) if isinstance(job, Opening) else [job]
         for filled in self._fill(parts, filler):
             for filling in board.parts_done(filled):
-                self._try(filling, 0, self._push, filling, stream)
+                self._try(filling, 0, self._finish, filling, stream)
                 board.publish(filling)
 
     def _jobs(self) -> Iterator[Opening | Part]:
@@ -195,6 +201,13 @@ class Reader(threading.Thread):
         self._doing = f"pushing slot {filling.slot.number}"
         self._stage = "push"
         filling.push(stream)
+
+    def _push_and_call(self, filling: Filling, stream: Stream | None) -> None:
+        if stream is not None:
+            self._push(filling, stream)
+        self._doing = f"calling per_batch for slot {filling.slot.number}"
+        self._stage = "per_batch"
+        self._batch_function.apply(filling, stream)
 
     def _try(
         self, filling: Filling, position: int, step: Callable[..., object], *arguments: object

@@ -20,6 +20,9 @@ class FeedStats:
             Near ``prefetch``: the readers are ahead. Near 0: the loop is as fast as the readers, or
             faster.
         busy_s: Time that the readers spent on batches, summed over the threads.
+        own_function_s: The part of ``busy_s`` that ``per_record`` and ``per_batch`` took; 0 without
+            them. Near ``busy_s``: they decide how fast the feed is. On a GPU ``per_batch`` only
+            queues its work; what that takes there is not counted.
         threads: Reader threads that the feed runs with.
         prefetch: Batches that are kept ahead of the consumer.
         slots: Slots in the ring now; it grows while the consumer holds batches, and gets smaller
@@ -49,6 +52,7 @@ class FeedStats:
     waits: int
     mean_ready: float
     busy_s: float
+    own_function_s: float
     threads: int
     prefetch: int
     slots: int

@@ -226,6 +226,10 @@ class Order:
             last_in_epoch=index + 1 == self._batches_of(share),
         )
 
+    def global_number(self, planned: PlannedBatch) -> int:
+        """Return the number of a batch in its epoch among those of all ranks, in their order."""
+        return planned.number * self._stride + self._lane
+
     def first_of_epoch(self, epoch: int) -> int:
         """Return the sequence of the first batch that starts in `epoch`, or in a later one.
 

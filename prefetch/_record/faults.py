@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Stage: TypeAlias = Literal["parse", "validate", "decode", "transform"]
+Stage: TypeAlias = Literal["parse", "validate", "decode", "transform", "per_record"]
 
-_STAGES: tuple[Stage, ...] = ("parse", "validate", "decode", "transform")
+_STAGES: tuple[Stage, ...] = ("parse", "validate", "decode", "transform", "per_record")
 
 
 class Reason(enum.IntEnum):
@@ -57,6 +57,11 @@ class Reason(enum.IntEnum):
     SCALES_DIFFER = 62
     MEAN_IMAGE_DIFFERS = 63
     FLOATS_AS_UINT8 = 64
+
+    # A good record that people's own function does not take, or not as it should.
+    FUNCTION_RAISED = 80
+    FUNCTION_RETURNED = 81
+    FLOATS_FOR_FUNCTION = 82
 
 
 # {0}, {1}, ... are the fault's numbers; {needed} is the product of the numbers 1 to 3, {other} what
@@ -166,6 +171,15 @@ _SENTENCES = {
         "the record holds float_data, which dtype uint8 cannot carry; "
         "use float32, float16 or bfloat16"
     ),
+    Reason.FUNCTION_RAISED: "per_record raised an exception for the record",
+    Reason.FUNCTION_RETURNED: (
+        "per_record returned something else than an image of the type and shape that it was given, "
+        "or (image, label)"
+    ),
+    Reason.FLOATS_FOR_FUNCTION: (
+        "the record holds float_data, and per_record takes uint8 images; leave per_record out, or "
+        "change the floats in per_batch"
+    ),
 }
 
 _OTHERS = {
@@ -182,13 +196,16 @@ class Fault:
         position: Its place in the part, counted from 0.
         reason: What is wrong with it.
         numbers: What the reason's sentence asks for.
-        detail: What the image library said, where it said anything; otherwise empty.
+        detail: What the image library said, where it said anything, or what the user's function
+            raised or returned; otherwise empty.
+        cause: What the user's function raised.
     """
 
     position: int
     reason: Reason
     numbers: tuple[int, ...] = ()
     detail: str = ""
+    cause: BaseException | None = None
 
     @property
     def stage(self) -> Stage:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import ConfigError, ConfigFault, RecordError
 from prefetch._record.faults import BadRecordError, Fault
-from prefetch._transform.host import RecordTransformer
+from prefetch._transform.hooks import make_transformer
 from prefetch._transform.operation import REFUSALS
 
 if TYPE_CHECKING:
     from prefetch._record.layout import RecordKind, RecordLayout
     from prefetch._source.source import Records, RecordSource
+    from prefetch._transform.hooks import FunctionTransformer
+    from prefetch._transform.host import RecordTransformer
     from prefetch._transform.options import Transform
     from prefetch._transform.record_filler import StoredImage
 
@@ -53,7 +55,7 @@ def find_first_record(
         SourceError: The database is damaged, or was changed or truncated.
     """
     most = min(source.num_records, max_bad_records + 1) if skip else 1
-    transformer = RecordTransformer(transform)
+    transformer = make_transformer(transform)
     walker = source.walker()
     refused: RecordError | None = None
     option = ""
@@ -79,7 +81,11 @@ def find_first_record(
 
 
 def _look(
-    records: Records, transformer: RecordTransformer, kind: RecordKind, *, skip: bool
+    records: Records,
+    transformer: RecordTransformer | FunctionTransformer,
+    kind: RecordKind,
+    *,
+    skip: bool,
 ) -> StoredImage | Fault:
     """Return what the first of some records holds, or what is wrong with it.
 

@@ -30,6 +30,9 @@ class Stage(Enum):
     PIXELS = auto()
     """uint8 pixels are chosen or moved: the device, or the host for records staged as windows."""
 
+    FUNCTION = auto()
+    """People's own function changes uint8 pixels: the host, which then does all the rest."""
+
     VALUES = auto()
     """Pixels become numbers, in float32 with a rounding after each step: the device."""
 
@@ -79,6 +82,12 @@ OPERATIONS: Final = (
         words=(Word.MIRROR,),
     ),
     Operation(
+        name="own function",
+        stage=Stage.FUNCTION,
+        options=("per_record",),
+        refusals={Reason.FLOATS_FOR_FUNCTION: "per_record"},
+    ),
+    Operation(
         name="mean",
         stage=Stage.VALUES,
         options=("mean_value", "mean_image"),
@@ -124,7 +133,7 @@ def options_of(*stages: Stage) -> tuple[str, ...]:
 
 
 REFUSALS: Final = {
-    reason: f"transform.{option}"
+    reason: option if operation.stage is Stage.FUNCTION else f"transform.{option}"
     for operation in OPERATIONS
     for reason, option in operation.refusals.items()
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefetch._record.layout import RecordLayout
+    from prefetch._transform.own_function import OwnFunction
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -78,6 +79,7 @@ class Transform:
             scale).
         modulo: How random words are reduced: True for Caffe's ``word % range``, False for
             ``(word * range) >> 32``.
+        per_record: Called with each image between mirror and mean; None for nothing.
 
     Example:
         >>> len(Transform(train=True, crop_size=227, mirror=True).drawn_words)
@@ -95,6 +97,7 @@ class Transform:
     layout: Literal["nchw", "nhwc"] = "nchw"
     dtype: np.dtype[Any] = _FLOAT32
     modulo: bool = False
+    per_record: OwnFunction | None = None
 
     @property
     def row_dtype(self) -> np.dtype[Any]:

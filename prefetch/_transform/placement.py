@@ -68,17 +68,18 @@ def choose_placement(
 
 def _reason_for_host(transform: Transform, device: Device, kind: RecordKind) -> str | None:
     """Return why ``auto`` picks the host; None if it picks the device."""
-    if not device.has_device_memory:
-        return f"device {device.name} has no memory of its own"
-    if device.name.partition(":")[0] != "cuda":
-        return f"device {device.name} is no GPU"
-    if transform.dtype == np.uint8:
-        return "batches of uint8 are pushed as they are"
-    if kind == "encoded":
-        return "the records are encoded images, which the host decodes"
-    if kind == "float":
-        return "the records hold float_data, which is no larger once it is transformed"
-    return None
+    reasons = (
+        (not device.has_device_memory, f"device {device.name} has no memory of its own"),
+        (device.name.partition(":")[0] != "cuda", f"device {device.name} is no GPU"),
+        (transform.per_record is not None, "per_record is called on the host"),
+        (transform.dtype == np.uint8, "batches of uint8 are pushed as they are"),
+        (kind == "encoded", "the records are encoded images, which the host decodes"),
+        (
+            kind == "float",
+            "the records hold float_data, which is no larger once it is transformed",
+        ),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
 
 
 def _refusal(reason: str) -> ConfigError:

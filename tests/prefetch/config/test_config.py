@@ -74,6 +74,8 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
             "dtype": "float32",
             "where": "auto",
         },
+        "per_record": None,
+        "per_batch": None,
         "label_dtype": "int64",
         "labels": True,
         "on_bad_record": "raise",

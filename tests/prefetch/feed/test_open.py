@@ -326,7 +326,7 @@ def test_arguments_for_networks_are_answered_where_there_is_none(source: Path) -
         ("drop_last", "write last_batch: drop"),
         ("num_workers", "write threads: N"),
         ("pin_memory", "always in pinned memory"),
-        ("collate_fn", "apply it to the batch in the loop"),
+        ("collate_fn", "or per_batch: one of (images, labels, rng)"),
         ("sampler", "write shuffle: true"),
         ("batch_sampler", "write shuffle: true"),
         ("prefetch_factor", "write prefetch: N"),
@@ -354,7 +354,7 @@ def test_options_of_other_loaders_are_answered_by_what_they_are_called_here(
 
 def test_a_function_for_a_transform_is_answered(source: Path) -> None:
     (message,) = faults_of(source, transform=lambda image: image).values()
-    assert "records go through no function of yours; apply it to the batch in the loop" in message
+    assert "write per_record: a function of (image, label, rng), or per_batch" in message
 
 
 @pytest.mark.parametrize("function", [prefetch.open, FeedConfig])

@@ -346,6 +346,8 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
         "device",
         "draws_before",
         "max_batches_held",
+        "per_batch",
+        "per_record",
         "prefetch",
         "quarantine",
         "shard.rank",

@@ -182,6 +182,21 @@ MESSAGES = {
             "use float32, float16 or bfloat16"
         ),
     ),
+    Reason.FUNCTION_RAISED: ((), "per_record raised an exception for the record"),
+    Reason.FUNCTION_RETURNED: (
+        (),
+        (
+            "per_record returned something else than an image of the type and shape that it was "
+            "given, or (image, label)"
+        ),
+    ),
+    Reason.FLOATS_FOR_FUNCTION: (
+        (),
+        (
+            "the record holds float_data, and per_record takes uint8 images; leave per_record out, "
+            "or change the floats in per_batch"
+        ),
+    ),
 }
 
 
@@ -220,6 +235,9 @@ def test_the_numbers_of_reasons_never_change() -> None:
         "SCALES_DIFFER": 62,
         "MEAN_IMAGE_DIFFERS": 63,
         "FLOATS_AS_UINT8": 64,
+        "FUNCTION_RAISED": 80,
+        "FUNCTION_RETURNED": 81,
+        "FLOATS_FOR_FUNCTION": 82,
     }
 
 
