@@ -24,6 +24,7 @@ from prefetch._feed.into import Into
 from prefetch._feed.ranks import Ranks, refuse_fixed_ranks
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.reentrancy import is_nested, mark_entry
+from prefetch._source.beside import class_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,6 +78,7 @@ class Feed:
         self._start = start
         self._stream: object = None
         self._warned_empty = False
+        self._class_names: tuple[str, ...] | None = None
         self._loaded: Position | None = None
         self._prefetcher = start(None, None)
         self._prefetcher.attach(self)
@@ -115,6 +117,25 @@ class Feed:
     def world_size(self) -> int:
         """How many processes share each epoch."""
         return self._prefetcher.components.order.world_size
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        r"""Names of the classes by label; empty where none are known.
+
+        They are read once, from the ``classes.tsv`` beside the database, which ``ringfeed convert``
+        writes for class folders. A label without a name between others is named by its number.
+
+        Example:
+            >>> import pathlib, prefetch, prefetch.testing
+            >>> with prefetch.testing.example_database() as path:
+            ...     _ = pathlib.Path(path, "classes.tsv").write_text("0\tcat\n1\tdog\n")
+            ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+            ...         print(feed.class_names[1])
+            dog
+        """
+        if self._class_names is None:
+            self._class_names = class_names(self._prefetcher.components.source.paths)
+        return self._class_names
 
     @property
     def epoch(self) -> int:
