@@ -19,6 +19,7 @@ from prefetch._errors.classes import (
     StateError,
 )
 from prefetch._errors.printable import counted
+from prefetch._feed import showing
 from prefetch._feed.async_iteration import AsyncServing
 from prefetch._feed.into import Into
 from prefetch._feed.ranks import Ranks, refuse_fixed_ranks
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
+    from prefetch._report.sheet import ContactSheet
     from prefetch._ring.batch import Batch
 
 mark_entry(__file__)
@@ -82,6 +84,7 @@ class Feed:
         self._loaded: Position | None = None
         self._prefetcher = start(None, None)
         self._prefetcher.attach(self)
+        showing.note_feed(self)
 
     def __iter__(self) -> FeedIterator:
         """Return an iterator over an epoch; nothing happens until its first next()."""
@@ -392,6 +395,27 @@ class Feed:
         Waits for nothing, so that a signal handler may call it.
         """
         return self._prefetcher.stats()
+
+    def show(self, num: int = 24) -> ContactSheet:
+        """Draw the first images of an epoch with labels, names of classes and keys.
+
+        They are cropped, mirrored and ordered as served, without mean and scale. A feed of its own
+        reads them and is closed again: this one's place does not change. Works on a closed feed.
+
+        Args:
+            num: How many, of the first batch, and 24 at the most.
+
+        Returns:
+            A `ContactSheet`: as the last expression of a notebook's cell it is drawn there, and
+            ``feed.show().save("feed.png")`` writes it.
+
+        Raises:
+            PrefetchError: The records cannot be read, or there are none.
+        """
+        return showing.show_feed(self, num)
+
+    def _repr_html_(self) -> str:
+        return showing.feed_html(self)
 
     def close(self) -> None:
         """Stop and join the threads and close the database; idempotent, from any thread.

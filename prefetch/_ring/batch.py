@@ -11,7 +11,7 @@ from prefetch._errors.classes import BatchReleasedError, LabelsNotProducedError
 from prefetch._ring.keep import waits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Any, Self
 
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from prefetch._source.packed_keys import PackedKeys
 
 _DLPACK_HOST: Final = 1  # DLPack's name of the host
+
+
+class Drawing:
+    """What draws batches, in a room above this one: `prefetch._feed.showing` sets both."""
+
+    draw: Callable[[Batch, int], Any]
+    draw_as_html: Callable[[Batch], str]
 
 
 class Batch:
@@ -285,6 +292,26 @@ class Batch:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+    def show(self, num: int = 24) -> Any:
+        """Draw the first images with labels, names of classes and keys, in the values they have.
+
+        Waits for the bytes of a batch that is on a device, and changes nothing of it.
+
+        Args:
+            num: How many, 24 at the most.
+
+        Returns:
+            A `ContactSheet`: as the last expression of a notebook's cell it is drawn there, and
+            ``batch.show().save("batch.png")`` writes it.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+        """
+        return Drawing.draw(self, num)
+
+    def _repr_html_(self) -> str:
+        return Drawing.draw_as_html(self)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled: its memory belongs to the feed's ring.

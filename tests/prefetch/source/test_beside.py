@@ -49,6 +49,18 @@ def test_a_list_that_cannot_be_used_is_warned_of(
     assert "classes.tsv, line 1: expected a label" in caplog.text
 
 
+def test_an_inspection_and_its_picture_tell_the_names(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "classes.tsv").unlink(missing_ok=True)
+    assert 0 == main(["inspect", str(source), "--show", str(tmp_path / "a.png")])
+    (source / "classes.tsv").write_text("0\tcat\n1\tdog\n", encoding="utf-8")
+    assert "dog" not in capsys.readouterr().out
+    assert 0 == main(["inspect", str(source), "--show", str(tmp_path / "b.png")])
+    assert "dog" in capsys.readouterr().out
+    assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
+
+
 def test_without_a_list_there_are_no_names(source: Path) -> None:
     (source / "classes.tsv").unlink(missing_ok=True)
     assert () == class_names([str(source)])
