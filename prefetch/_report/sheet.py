@@ -7,11 +7,10 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import cv2
 import numpy as np
 
 from prefetch._errors.printable import printable_key
-from prefetch._report.contact_sheet import contact_sheet, make_tile, write_picture
+from prefetch._report.contact_sheet import contact_sheet, encode_png, make_tile, write_picture
 
 if TYPE_CHECKING:
     import os
@@ -57,7 +56,7 @@ class ContactSheet:
         write_picture(Path(path), self._pixels)
 
     def _repr_png_(self) -> bytes:
-        return bytes(cv2.imencode(".png", self._pixels)[1])
+        return encode_png(self._pixels)
 
     def __repr__(self) -> str:
         return f'<ContactSheet {self._words}; show it in a notebook, or save("x.png")>'
