@@ -81,7 +81,8 @@ def count_elements(dims: Dims, itemsize: int) -> int:
     for axis, dim in enumerate(dims):
         if dim < 0:
             raise ShapeError(
-                f"shape {dims}: expected no negative dimension, found {dim} at axis {axis}",
+                f"shape {dims}: expected no negative dimension, found {dim} at axis {axis}; "
+                f"for an array of another shape, as of NumPy's reshape, write blob.numpy().reshape",
                 shape=dims,
             )
         count *= dim

@@ -61,6 +61,7 @@ from prefetch._shadowing import warn_of_hidden as _warn_of_hidden
 
 if TYPE_CHECKING:
     from prefetch._config.feed_config import FeedConfig as FeedConfig
+    from prefetch._report.sheet import ContactSheet as ContactSheet
 
 __all__ = [
     "AsyncFeedIterator",
@@ -70,6 +71,7 @@ __all__ = [
     "ConfigError",
     "ConfigFault",
     "ConfigNotFoundError",
+    "ContactSheet",
     "CorruptDatabaseError",
     "DatabaseChangedError",
     "DatabaseInUseError",
@@ -103,7 +105,7 @@ __all__ = [
     "open_prototxt",
 ]
 
-for _name in set(__all__) - {"FeedConfig", "kernels_available"}:
+for _name in set(__all__) - {"ContactSheet", "FeedConfig", "kernels_available"}:
     globals()[_name].__module__ = __name__  # tracebacks show the public name
 del _name
 
@@ -120,4 +122,10 @@ def __getattr__(name: str) -> object:
         FeedConfig.__module__ = __name__
         globals()[name] = FeedConfig
         return FeedConfig
+    if name == "ContactSheet":
+        from prefetch._report.sheet import ContactSheet  # noqa: PLC0415 - OpenCV takes 0.1 s
+
+        ContactSheet.__module__ = __name__
+        globals()[name] = ContactSheet
+        return ContactSheet
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ elements that exist, ``to_proto`` leaves nothing stale behind, ``copy_from`` cop
 bytes are, blobs with a 0 in their shape have data, sizes are 64-bit, and a call that fails leaves
 the blob as it was. What it is made of stands in classes below it, one a file: its shape
 (``shape_queries``), its memories (``memories``), their bytes (``data``), views for other libraries
-(``exports``).
+(``exports``), and what people try who know arrays (``array_habits``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory._blob import maths
 from memory._blob import proto as blob_proto
-from memory._blob.exports import BlobExports
+from memory._blob.array_habits import ArrayHabits
 from memory._errors import DeviceMismatchError, DtypeError, ShapeMismatchError
 from memory._shape import count_elements
 from memory._synced.interop import typed_view
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memory._synced.memory import SyncedMemory
 
 
-class Blob(BlobExports):
+class Blob(ArrayHabits):
     """An array of up to 32 axes, its data and its diff, each on the host and on a device.
 
     ``shape``, ``dtype`` and ``device`` say what it is; ``cpu_data()`` and its siblings reach the
@@ -42,12 +42,18 @@ class Blob(BlobExports):
     of the host's side, which keep the memory for as long as they live. On a GPU, ``cupy()``, DLPack
     and ``__cuda_array_interface__`` are views of the device's side.
 
+    It reads as an array does: ``blob[0]``, ``len(blob)``, ``blob * 2``, ``blob.mean()``, on a GPU
+    by CuPy and there. All of these read only: ``blob.numpy()[0] = 1`` writes. ``reshape``, ``data``
+    and ``count`` are Caffe's.
+
     Example:
         >>> from memory import Blob
         >>> blob = Blob((2, 3))
         >>> blob.mutable_cpu_data()[:] = [[1, 2, 3], [4, 5, 6]]
         >>> blob.shape_string, blob.data_at((1, 2)), blob.asum_data()
         ('2 3 (6)', 6.0, 21.0)
+        >>> blob[0], float(blob.mean())
+        (array([1., 2., 3.], dtype=float32), 3.5)
         >>> blob.reshape(3, 1)
         >>> blob.numpy()
         array([[1.],

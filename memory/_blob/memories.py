@@ -35,6 +35,13 @@ _logger = logging.getLogger("memory")
 
 _making_diff: Final = threading.Lock()  # two threads that ask for a diff get the same one
 
+_WHERE_NEWEST: Final = {
+    Head.UNINITIALIZED: "not filled yet",
+    Head.HEAD_AT_CPU: "newest on the host",
+    Head.HEAD_AT_GPU: "newest on the device",
+    Head.SYNCED: "the same on host and device",
+}
+
 _DTYPES: Final = tuple(
     map(np.dtype, (np.float32, np.float64, np.float16, np.uint8, np.int32, np.int64))
 )
@@ -200,14 +207,24 @@ class BlobMemories(BlobShape, Closeable):
                 # Its text only: a kept record would keep the frames, and with them the buffers.
                 _logger.warning("closed with a failed push that nobody has seen: %s", str(error))
 
+    @property
+    def state_string(self) -> str:
+        """Shape, type and heads in Caffe's words: ``2 3 (6) float32, data HEAD_AT_CPU, diff ...``.
+
+        Raises:
+            NoDataError: The blob was never given a shape.
+        """
+        diff = Head.UNINITIALIZED if self._diff is None else self._diff.head
+        name = self._dtype.name
+        return f"{self.shape_string} {name}, data {self.data.head.name}, diff {diff.name}"
+
     def __repr__(self) -> str:
-        what = f"Blob {self.shape_string} {self._dtype.name} on {self._device.name}"
+        what = f"Blob {self._shape} {self._dtype.name} on {self._device.name}"
         if self._data is None:
             return f"<{what}, {'closed' if self._closed else 'no data'}>"
         event = self._data.push_event
         flight = ", push in flight" if event is not None and not event.done() else ""
-        diff = Head.UNINITIALIZED if self._diff is None else self._diff.head
-        return f"<{what}, data {self._data.head.name}, diff {diff.name}{flight}>"
+        return f"<{what}, {_WHERE_NEWEST[self._data.head]}{flight}>"
 
     def _resize(self, dims: Dims) -> None:
         """Take a shape, with new memories if the old ones do not suffice."""

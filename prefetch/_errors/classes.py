@@ -35,6 +35,7 @@ and carries the same facts as attributes.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from memory.threads import ALLOW_MORE
@@ -317,10 +318,33 @@ class BatchesHeldError(PrefetchError, RuntimeError):
         super().__init__(
             f"the consumer holds {counted(len(batches), 'batch', 'batches')} and max_batches_held "
             f"is {max_batches_held}; still referenced: {named} (a loop's variable holds the batch "
-            f"before the one asked for; in a notebook Out[] holds what cells have shown: `%reset "
-            f"-f out` empties it); drop them or copy what is kept, then call next() again, or "
-            f"raise max_batches_held"
+            f"before the one asked for{_kept_by_notebook()}); drop them or copy what is kept, then "
+            f"call next() again, or raise max_batches_held"
         )
+
+
+def _kept_by_notebook() -> str:
+    """Say which names of an IPython that runs here hold batches; nothing where none runs."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None:
+        return ""
+    shown = dict(shell.user_ns.get("Out", {}))
+    names = [f"Out[{number}]" for number, value in shown.items() if _holds_batch(value)]
+    names += [name for name, value in list(shell.user_ns.items()) if _holds_batch(value)]
+    held = f", here in {', '.join(names[:8])}" if names else ""
+    # Not %reset -f out: IPython 9 keeps the last three elsewhere too.
+    return (
+        f"; IPython keeps what cells have shown in Out[], the last three also in _, __ and ___"
+        f"{held}: call release() of them, as in {names[0] if names else '_'}.release()"
+    )
+
+
+def _holds_batch(value: object) -> bool:
+    """Return whether a value is a batch, or a list or tuple of some."""
+    if isinstance(value, list | tuple):
+        return any(map(_holds_batch, value[:64]))
+    return type(value).__name__ == "Batch" and type(value).__module__ == "prefetch"
 
 
 class RingTooLargeError(PrefetchError, MemoryError):

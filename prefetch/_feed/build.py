@@ -10,7 +10,7 @@ import logging
 import math
 import secrets
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
 from prefetch._errors.classes import ConfigError, ConfigFault, StateError
 from prefetch._errors.context import error_context
 from prefetch._errors.os_limits import describe_os_error
+from prefetch._feed.doubts import find_doubts, note_channel_order
 from prefetch._feed.labels import read_labels
 from prefetch._feed.own_functions import load_function
 from prefetch._feed.state import Identity
@@ -35,6 +36,7 @@ from prefetch._plan.words import Word
 from prefetch._process.limits import num_cores
 from prefetch._process.reentrancy import mark_entry
 from prefetch._record.layouts.datum import DATUM
+from prefetch._source.beside import CHANNELS_FILE, raw_channel_order
 from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record
 from prefetch._transform.mean_file import load_mean
@@ -42,7 +44,7 @@ from prefetch._transform.options import Decoding, Transform
 from prefetch._transform.placement import choose_placement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from memory import Device
@@ -82,7 +84,7 @@ def build_prefetcher(
     """
     with error_context(str(config.source[0]), "open"), ExitStack() as undo:
         source = build_source(config, undo)
-        transform = build_transform(config)
+        transform = build_transform(config, source.paths)
         identity = Identity.of(config, source, transform, world_size=ranks.world_size)
         position = (
             Position(0, 0, _choose_seed(config), None)
@@ -125,6 +127,10 @@ def build_prefetcher(
             per_batch=load_function("per_batch", config.per_batch),
         )
         _check_ring_memory(components)
+        if state is None:  # what is loaded goes on, and was told before
+            note_channel_order(config, source, first.kind)
+            for doubt in find_doubts(config, source, order):
+                logger.warning("%s", doubt)
         prefetcher = Prefetcher(components)
         undo.pop_all()  # last: Ctrl-C before it closes everything, and after it finalizers do
         return prefetcher
@@ -151,8 +157,16 @@ def build_source(config: FeedConfig, undo: ExitStack) -> RecordSource:
     return source
 
 
-def build_transform(config: FeedConfig) -> Transform:
-    """Resolve what is done to each record; reads the mean's file, imports ``per_record``."""
+def build_transform(config: FeedConfig, databases: Sequence[str] = ()) -> Transform:
+    """Resolve what is done to each record; reads the mean's file, imports ``per_record``.
+
+    Args:
+        config: The configuration.
+        databases: Paths of the databases, beside which the order of their channels may stand.
+
+    Raises:
+        ConfigError: It is not the same for all.
+    """
     options = config.transform
     return Transform(
         train=config.phase == "train",
@@ -167,12 +181,34 @@ def build_transform(config: FeedConfig) -> Transform:
             force_gray=options.force_gray,
             max_pixels_per_byte=options.max_pixels_per_byte,
         ),
-        channels=options.channels,
+        channels=_choose_channels(options.channels, databases),
         layout=options.layout,
         dtype=_find_dtype(options.dtype),
         modulo=config.rng == "caffe",
         per_record=load_function("per_record", config.per_record),
     )
+
+
+def _choose_channels(
+    wanted: Literal["stored", "rgb", "bgr"], databases: Sequence[str]
+) -> Literal["stored", "rgb", "bgr"]:
+    """Return what a transform that takes records for BGR has to be asked for.
+
+    Raises:
+        ConfigError: One database holds RGB and another BGR.
+    """
+    orders = {raw_channel_order(path) or "bgr": path for path in databases}
+    if wanted == "stored" or "rgb" not in orders:
+        return wanted
+    if len(orders) > 1:
+        raise _refusal(
+            "transform.channels",
+            f"{wanted} cannot be made of databases of both orders: {orders['rgb']} holds RGB, "
+            f"{orders['bgr']} BGR; write channels: stored, or open them one by one",
+        )
+    wanted_of_bgr: Literal["stored", "rgb"] = "stored" if wanted == "rgb" else "rgb"
+    logger.info("records of %s hold RGB, as %s beside it says", orders["rgb"], CHANNELS_FILE)
+    return wanted_of_bgr
 
 
 def _find_dtype(name: str) -> np.dtype[Any]:

@@ -19,11 +19,13 @@ from prefetch._errors.classes import (
     StateError,
 )
 from prefetch._errors.printable import counted
+from prefetch._feed import showing
 from prefetch._feed.async_iteration import AsyncServing
 from prefetch._feed.into import Into
 from prefetch._feed.ranks import Ranks, refuse_fixed_ranks
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.reentrancy import is_nested, mark_entry
+from prefetch._source.beside import class_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
+    from prefetch._report.sheet import ContactSheet
     from prefetch._ring.batch import Batch
 
 mark_entry(__file__)
@@ -77,9 +80,11 @@ class Feed:
         self._start = start
         self._stream: object = None
         self._warned_empty = False
+        self._class_names: tuple[str, ...] | None = None
         self._loaded: Position | None = None
         self._prefetcher = start(None, None)
         self._prefetcher.attach(self)
+        showing.note_feed(self)
 
     def __iter__(self) -> FeedIterator:
         """Return an iterator over an epoch; nothing happens until its first next()."""
@@ -115,6 +120,25 @@ class Feed:
     def world_size(self) -> int:
         """How many processes share each epoch."""
         return self._prefetcher.components.order.world_size
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        r"""Names of the classes by label; empty where none are known.
+
+        They are read once, from the ``classes.tsv`` beside the database, which ``ringfeed convert``
+        writes for class folders. A label without a name between others is named by its number.
+
+        Example:
+            >>> import pathlib, prefetch, prefetch.testing
+            >>> with prefetch.testing.example_database() as path:
+            ...     _ = pathlib.Path(path, "classes.tsv").write_text("0\tcat\n1\tdog\n")
+            ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+            ...         print(feed.class_names[1])
+            dog
+        """
+        if self._class_names is None:
+            self._class_names = class_names(self._prefetcher.components.source.paths)
+        return self._class_names
 
     @property
     def epoch(self) -> int:
@@ -371,6 +395,27 @@ class Feed:
         Waits for nothing, so that a signal handler may call it.
         """
         return self._prefetcher.stats()
+
+    def show(self, num: int = 24) -> ContactSheet:
+        """Draw the first images of an epoch with labels, names of classes and keys.
+
+        They are cropped, mirrored and ordered as served, without mean and scale. A feed of its own
+        reads them and is closed again: this one's place does not change. Works on a closed feed.
+
+        Args:
+            num: How many, of the first batch, and 24 at the most.
+
+        Returns:
+            A `ContactSheet`: as the last expression of a notebook's cell it is drawn there, and
+            ``feed.show().save("feed.png")`` writes it.
+
+        Raises:
+            PrefetchError: The records cannot be read, or there are none.
+        """
+        return showing.show_feed(self, num)
+
+    def _repr_html_(self) -> str:
+        return showing.feed_html(self)
 
     def close(self) -> None:
         """Stop and join the threads and close the database; idempotent, from any thread.

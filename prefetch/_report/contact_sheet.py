@@ -210,6 +210,11 @@ def write_picture(path: Path, sheet: NDArray[np.uint8]) -> None:
     write_whole(path, cv2.imencode(_ending(path), sheet)[1].tobytes())
 
 
+def encode_png(sheet: NDArray[np.uint8]) -> bytes:
+    """Return a picture, uint8 (height, width, 3), blue first, as the bytes of a PNG."""
+    return cv2.imencode(".png", sheet)[1].tobytes()
+
+
 def _draw_tile(
     cell: NDArray[np.uint8], tile: Tile, *, low: float, high: float, blue_first: bool
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from prefetch._errors.classes import BatchReleasedError, LabelsNotProducedError
 from prefetch._ring.keep import waits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Any, Self
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from memory import Device
     from prefetch._ring.lease import Lease
     from prefetch._source.packed_keys import PackedKeys
+
+_DLPACK_HOST: Final = 1  # DLPack's name of the host
+
+
+class Drawing:
+    """What draws batches, in a room above this one: `prefetch._feed.showing` sets both."""
+
+    draw: Callable[[Batch, int], Any]
+    draw_as_html: Callable[[Batch], str]
 
 
 class Batch:
@@ -42,7 +51,12 @@ class Batch:
         ...     with prefetch.open({"source": path, "batch_size": 4}) as feed:
         ...         batch = next(iter(feed))
         ...         print(batch.data.shape, batch.label.numpy(), batch.keys[0])
+        ...         for images, labels in feed:
+        ...             print(images.shape, labels)
         (4, 3, 8, 8) [0 1 2 3] b'00000000'
+        (4, 3, 8, 8) [0 1 2 3]
+        (4, 3, 8, 8) [4 5 6 7]
+        (2, 3, 8, 8) [8 9]
     """
 
     __slots__ = (
@@ -234,6 +248,40 @@ class Batch:
         """Return N, the number of examples."""
         return len(self.indices)
 
+    def __iter__(self) -> Iterator[Any]:
+        """Yield exactly two arrays: ``images, labels = batch``.
+
+        Images are as `data`, a view that keeps the batch's memory: of NumPy on the device ``cpu``,
+        of CuPy on a GPU, on the thread's current stream. On ``simulated`` they are a copy on the
+        host. Labels are as `label`, and always a copy that keeps nothing of the batch, so that
+        those of a whole epoch may be collected.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+            LabelsNotProducedError: As `label`.
+        """
+        data, label = self._data, self._label
+        if label is None or data is None or isinstance(data, Blob) or isinstance(label, Blob):
+            # Labels first: where there are none, no images are copied.
+            label, data = self.label, self.data
+            if data.__dlpack_device__()[0] == _DLPACK_HOST:
+                return iter((data.numpy(), label.numpy(writable=False).copy()))
+            return iter((data.cupy(), _copy_on_gpu(label.cupy(writable=False))))
+        # On the device cpu they are arrays until a Blob is asked for, which would cost more than
+        # all the rest.
+        return iter((data, label.copy()))
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refuse to be indexed: N examples in two arrays are no sequence.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a batch is not indexed; of its examples batch.data.numpy()[i] is one image and "
+            "batch.label.numpy()[i] its label, and images, labels = batch gives both arrays"
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -244,6 +292,26 @@ class Batch:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+    def show(self, num: int = 24) -> Any:
+        """Draw the first images with labels, names of classes and keys, in the values they have.
+
+        Waits for the bytes of a batch that is on a device, and changes nothing of it.
+
+        Args:
+            num: How many, 24 at the most.
+
+        Returns:
+            A `ContactSheet`: as the last expression of a notebook's cell it is drawn there, and
+            ``batch.show().save("batch.png")`` writes it.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+        """
+        return Drawing.draw(self, num)
+
+    def _repr_html_(self) -> str:
+        return Drawing.draw_as_html(self)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled: its memory belongs to the feed's ring.
@@ -271,3 +339,12 @@ class Batch:
             f"batch {self.number} of epoch {self.epoch} was released; "
             f"take batch.{name} before release(), or do not release it"
         )
+
+
+def _copy_on_gpu(array: Any) -> Any:
+    """Return a copy of an array of CuPy's, made on the current stream."""
+    with array.device:
+        copy = type(array)(array.shape, array.dtype)
+        # Not array.copy(): CuPy compiles a kernel for that, which takes seconds the first time.
+        copy.data.copy_from_device_async(array.data, array.nbytes)
+    return copy

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Self
 
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
@@ -21,6 +21,7 @@ from prefetch._source.records import RecordReader, Records, Walker
 from prefetch._source.sequence import RecordSequence
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
     import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from prefetch._source.backend import Database, IndexProgress, Source
 
 _MOST_INDEXING_S = 0.1
+_MOST_SAMPLED = 4  # databases: each costs some pages of its tree
 
 __all__ = ["RecordReader", "RecordSource", "Records", "Walker"]
 
@@ -128,6 +130,25 @@ class RecordSource:
                 takes a layout that it knows.
         """
         return RecordReader(self._databases, self._sequence, in_place=in_place)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Absolute paths of the databases; reads nothing."""
+        return tuple(database.path for database in self._databases)
+
+    def sample(self, num_records: int) -> Generator[tuple[bytes, memoryview], None, None]:
+        """Draw about so many records of all that the databases hold, whatever ``subset`` says.
+
+        Of many databases the first few are drawn from. Needs no index.
+
+        Yields:
+            Keys, and views of the values, each valid until the next record is asked for.
+        """
+        drawn_from = self._databases[:_MOST_SAMPLED]
+        for database in drawn_from:
+            with closing(database.sample(-(-num_records // len(drawn_from)))) as records:
+                for _, key, value in records:
+                    yield key, value
 
     @property
     def is_slow_to_index(self) -> bool:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prefetch._config.load import load_config
 from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted
+from prefetch._feed.doubts import find_doubts
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
-from prefetch._record.faults import BadRecordError
-from prefetch._record.layouts.datum import DATUM
-from prefetch._tools.examine import is_turned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
 
     from prefetch._config.feed_config import FeedConfig
     from prefetch._plan.order import Order
-    from prefetch._source.source import RecordSource
-
-_RECORDS_LOOKED_AT: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +119,7 @@ def check_config(config: FeedConfig) -> CheckReport:
             warnings=(
                 *_warnings(config, components.order),
                 *_doubts_about(values),
-                *_turned_images(config, components.source),
+                *find_doubts(config, components.source, components.order),
             ),
         )
 
@@ -137,30 +132,6 @@ def _doubts_about(values: NDArray[Any]) -> Iterator[str]:
             f"of {values.size} values of the first batch {num_odd} are no finite numbers: the "
             f"records hold such, or {values.dtype} cannot hold what mean and scale make of them"
         )
-
-
-def _turned_images(config: FeedConfig, source: RecordSource) -> Iterator[str]:
-    """Yield whether images among the first records are served lying."""
-    if config.transform.force_color or config.transform.force_gray:
-        return
-    num = min(source.num_records, _RECORDS_LOOKED_AT)
-    records = source.walker().take(0, num)
-    try:
-        num_turned = sum(map(_is_turned, records.values))
-    finally:
-        records.release()
-    if num_turned:
-        yield (
-            f"{num_turned} of the first {counted(num, 'record')} are JPEGs that EXIF asks to turn, "
-            f"which are served as they are stored: force_color or force_gray turns them upright"
-        )
-
-
-def _is_turned(value: memoryview) -> bool:
-    try:
-        return is_turned(DATUM.read(value))
-    except BadRecordError:
-        return False
 
 
 def _warnings(config: FeedConfig, order: Order) -> Iterator[str]:

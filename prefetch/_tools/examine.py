@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prefetch._record.appearance import (
+    is_grey_in_colour,
+    is_transparent,
+    is_turned,
+)
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError, Fault, Reason
 from prefetch._record.image_format import format_of
-from prefetch._record.jpeg_markers import JPEG_SIGNATURE, read_jpeg_header
 from prefetch._record.layouts.datum import DATUM
 
 if TYPE_CHECKING:
@@ -45,6 +49,9 @@ class Finding:
         num_odd: How many of its values are no finite numbers, where these were read.
         is_turned: Whether it is a JPEG that EXIF asks to turn.
         remark: What libjpeg says of it and leaves its pixels as they are, where it was decoded.
+        is_grey: Whether it was decoded, and has the same values in each of three channels.
+        is_transparent: Whether it was decoded, and has pixels that alpha hides.
+        has_label: Whether it says its label.
     """
 
     kind: str
@@ -55,6 +62,9 @@ class Finding:
     num_odd: int = 0
     is_turned: bool = False
     remark: str = ""
+    is_grey: bool = False
+    is_transparent: bool = False
+    has_label: bool = True
 
 
 class Examiner:
@@ -79,6 +89,7 @@ class Examiner:
         kind = kind_of(datum)
         decode = decode and datum.encoded
         shape: Shape | None = None
+        planes: NDArray[Any] | None = None
         num_odd = 0
         try:
             if not datum.encoded:
@@ -88,7 +99,8 @@ class Examiner:
                 if read_floats and kind == FLOAT:
                     num_odd = pixels.size - int(np.isfinite(pixels).sum())
             elif decode:
-                height, width, channels = self._decoder.decode(datum.image_bytes()).shape
+                planes = self._decoder.decode(datum.image_bytes()).transpose(2, 0, 1)
+                channels, height, width = planes.shape
                 shape = channels, height, width
             elif datum.image_bytes() and kind == "jpeg":
                 height, width, channels = self._decoder.shape(datum.image_bytes())
@@ -96,7 +108,18 @@ class Examiner:
         except BadRecordError as bad:
             return Finding(kind, None, datum.label, bad.at(0), decode)
         remark = self._decoder.remark if decode else ""
-        return Finding(kind, shape, datum.label, None, decode, num_odd, is_turned(datum), remark)
+        return Finding(
+            kind,
+            shape,
+            datum.label,
+            decoded=decode,
+            num_odd=num_odd,
+            is_turned=is_turned(datum),
+            remark=remark,
+            is_grey=planes is not None and is_grey_in_colour(planes),
+            is_transparent=planes is not None and is_transparent(planes),
+            has_label=datum.has_label,
+        )
 
     def pixels(self, value: memoryview, side: int) -> NDArray[Any]:
         """Return a record's pixels, for a small picture of it.
@@ -124,14 +147,6 @@ class Examiner:
                 raise
             rows = datum.channels, datum.height, datum.width
             return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1)
-
-
-def is_turned(datum: DatumView) -> bool:
-    """Return whether a record is a JPEG that EXIF asks to turn."""
-    if not (datum.encoded and datum.data and bytes(datum.data[:3]) == JPEG_SIGNATURE):
-        return False
-    header = read_jpeg_header(datum.data)
-    return header is not None and header.is_turned
 
 
 def kind_of(datum: DatumView) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +17,8 @@ from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
+from prefetch._report.sheet import title_of
+from prefetch._source.beside import class_names
 from prefetch._source.open_backend import open_database
 from prefetch._tools.examine import Examiner
 
@@ -51,6 +53,7 @@ def record_sheet(
     """
     with closing(open_database(path)) as database:
         total, heading = database.num_records, database.path
+        names = class_names([database.path])
         # About twice as many as needed, since their number varies. They come in key order, some
         # leaves at a time, so that those left out are drawn from all of them. A second sample
         # is the same again: an image is decoded only where it is shown.
@@ -60,7 +63,7 @@ def record_sheet(
         chosen = {drawn[place] for place in places}
         with closing(database.sample(2 * num_records)) as records:
             shown = [
-                (order, _record_tile(key, value))
+                (order, _record_tile(key, value, names))
                 for order, key, value in records
                 if order in chosen
             ]
@@ -82,11 +85,11 @@ def _colour_note(tiles: Sequence[Tile], *, blue_first: bool) -> str:
     return f"; the first three channels are shown as {order}"
 
 
-def _record_tile(key: bytes, value: memoryview) -> Tile:
+def _record_tile(key: bytes, value: memoryview, names: Sequence[str]) -> Tile:
     examiner = Examiner()
     label, alarm = "no Datum", ""
     try:
-        label = f"label {DATUM.read(value).label}"
+        label = title_of(DATUM.read(value).label, names)
         fault = examiner.examine(value, decode=False).fault
         alarm = "" if fault is None else _name_reason(fault.reason)
         return make_tile(examiner.pixels(value, SIDE), label, printable_key(key), alarm)
@@ -107,6 +110,7 @@ class BatchView:
         number: Its number in the epoch; both count from 0.
         least: Smallest value; this one and the three below it are after mean and scale.
         labels: One a record; None where the feed makes none.
+        class_names: Names by label; empty where none are known.
         images: (n, channels, height, width) of the first records, before mean and scale.
     """
 
@@ -121,6 +125,7 @@ class BatchView:
     labels: list[float] | None
     keys: list[bytes]
     images: NDArray[Any]
+    class_names: tuple[str, ...] = ()
 
 
 def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
@@ -148,7 +153,8 @@ def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
     with open_feed(fixed) as feed, open_feed(bare) as bare_feed:
         pairs = zip(endless(feed), endless(bare_feed), strict=True)
         for _, (batch, plain) in zip(range(num_batches), pairs, strict=False):
-            yield _view(batch, plain, channels_last=config.transform.layout == "nhwc")
+            view = _view(batch, plain, channels_last=config.transform.layout == "nhwc")
+            yield replace(view, class_names=feed.class_names)
 
 
 def _fix_draws(config: FeedConfig) -> FeedConfig:
@@ -213,7 +219,7 @@ def batch_sheet(
     tiles = [
         make_tile(
             image,
-            "no label" if view.labels is None else f"label {view.labels[row]:.15g}",
+            "no label" if view.labels is None else title_of(view.labels[row], view.class_names),
             printable_key(view.keys[row]),
         )
         for row, image in enumerate(view.images)

@@ -23,6 +23,7 @@ _SEVERITIES: Final = ("error", "warning", "note")
 _SHAPES_NAMED: Final = 5
 # Fewer labels than this say nothing about their order.
 _FEWEST_LABELS: Final = 8
+_FEWEST_GREY: Final = 4
 # Of sorted records almost no two neighbours differ; of shuffled ones nearly as many as can.
 _SORTED_BELOW: Final = 0.25
 _NUMBER: Final = re.compile(rb"(\d+)(?:[_.\-].*)?", re.DOTALL)
@@ -37,8 +38,9 @@ class Problem:
             named, or hardly as meant; ``note``: worth knowing.
         kind: A name for programs: ``bad_records``, ``looks_hwc``, ``mixed_shapes``,
             ``mixed_channels``, ``mixed_kinds``, ``not_finite``, ``turned_images``,
-            ``libjpeg_remarks``, ``negative_labels``, ``one_label``, ``sorted_by_label``,
-            ``key_order``, ``unused_pages``.
+            ``grey_in_colour``, ``transparent``, ``libjpeg_remarks``, ``no_labels``,
+            ``negative_labels``, ``one_label``, ``sorted_by_label``, ``key_order``,
+            ``unused_pages``.
         message: What it is and what to do.
         num_records: How many of the records examined it concerns; None where it concerns the
             database as a whole.
@@ -75,6 +77,8 @@ def find_problems(
         *_kinds(counts.kinds),
         *_not_finite(counts),
         *_jpegs(counts),
+        *_appearance(counts),
+        *_no_labels(counts),
         *_labels(counts.labels, sampled_labels),
         *_key_order(sampled_keys),
         *_unused(file_bytes, used_bytes),
@@ -189,6 +193,40 @@ def _jpegs(counts: RecordCounts) -> Iterator[Problem]:
             "pixels as they are, and a feed serves them",
             counts.remarked.count,
             tuple(counts.remarked.keys),
+        )
+
+
+def _appearance(counts: RecordCounts) -> Iterator[Problem]:
+    # Of a few images among others it is as they are.
+    if counts.grey.count >= _FEWEST_GREY and counts.grey.count == counts.num_decoded:
+        yield Problem(
+            "note",
+            "grey_in_colour",
+            "images are grey, stored in three equal channels: a feed serves them in one with "
+            "force_gray, and convert --gray stores one",
+            counts.grey.count,
+            tuple(counts.grey.keys),
+        )
+    if counts.transparent.count:
+        yield Problem(
+            "note",
+            "transparent",
+            "images have transparent pixels, which force_color and force_gray serve in whatever "
+            "colour lies beneath: put them on a background as they are converted (--background)",
+            counts.transparent.count,
+            tuple(counts.transparent.keys),
+        )
+
+
+def _no_labels(counts: RecordCounts) -> Iterator[Problem]:
+    num = counts.unlabelled.count
+    if num and num == counts.labels.total():
+        yield Problem(
+            "note",
+            "no_labels",
+            "no record says a label, and a feed makes every one 0: set labels: false",
+            num,
+            tuple(counts.unlabelled.keys),
         )
 
 

@@ -46,6 +46,9 @@ class RecordCounts:
         faults: The bad records of each reason, and the fault of the first.
         odd: Records with values that are no finite numbers.
         turned: JPEGs that EXIF asks to turn.
+        grey: Images that were decoded, and are grey in three equal channels.
+        transparent: Images that were decoded, and have pixels that alpha hides.
+        unlabelled: Records that say no label.
         remarked: JPEGs of which libjpeg says something that leaves their pixels as they are.
         remark: What it says of the first.
         key_bytes: Sum of the keys' sizes.
@@ -63,6 +66,9 @@ class RecordCounts:
     faults: dict[Reason, tuple[Fault, KeyedCount]] = field(default_factory=dict)
     odd: KeyedCount = field(default_factory=KeyedCount)
     turned: KeyedCount = field(default_factory=KeyedCount)
+    grey: KeyedCount = field(default_factory=KeyedCount)
+    transparent: KeyedCount = field(default_factory=KeyedCount)
+    unlabelled: KeyedCount = field(default_factory=KeyedCount)
     remarked: KeyedCount = field(default_factory=KeyedCount)
     remark: str = ""
     key_bytes: int = 0
@@ -86,13 +92,17 @@ class RecordCounts:
             self.shapes[finding.shape] += 1
             if finding.shape not in self.examples:
                 self.examples[finding.shape] = bytes(key)
-        if finding.num_odd:
-            self.odd.count_key(key)
-        if finding.is_turned:
-            self.turned.count_key(key)
-        if finding.remark:
-            self.remark = self.remark or finding.remark
-            self.remarked.count_key(key)
+        for is_one, counted in (
+            (finding.num_odd, self.odd),
+            (finding.is_turned, self.turned),
+            (finding.is_grey, self.grey),
+            (finding.is_transparent, self.transparent),
+            (not finding.has_label, self.unlabelled),
+            (finding.remark, self.remarked),
+        ):
+            if is_one:
+                counted.count_key(key)
+        self.remark = self.remark or finding.remark
         if finding.fault is not None:
             _, bad = self.faults.setdefault(finding.fault.reason, (finding.fault, KeyedCount()))
             bad.count_key(key)
@@ -111,6 +121,9 @@ class RecordCounts:
         self.labels.update(later.labels)
         self.odd.add(later.odd)
         self.turned.add(later.turned)
+        self.grey.add(later.grey)
+        self.transparent.add(later.transparent)
+        self.unlabelled.add(later.unlabelled)
         self.remarked.add(later.remarked)
         self.examples = later.examples | self.examples
         self.remark = self.remark or later.remark

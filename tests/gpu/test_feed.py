@@ -594,3 +594,21 @@ def test_eight_readers_tear_no_batch(source: Path, cuda: Any) -> None:
         for place, data, labels, _ in waiting:
             check(place, data, labels)
     print(f"{number} batches")  # noqa: T201 - shown with -s: how many a long run has tried
+
+
+def test_a_batch_unpacks_into_arrays_of_cupys_and_the_labels_hold_no_batch(
+    source: Path, cuda: Any
+) -> None:
+    with prefetch.open(
+        {"source": source, "batch_size": BATCH, "prefetch": 1}, device=cuda, max_batches_held=1
+    ) as feed:
+        collected, images = [], None
+        for images, labels in feed:
+            assert cupy.ndarray is type(images) is type(labels)
+            assert (images.get()[:, 0, 0, 0] == labels.get()).all()
+            del images
+            collected.append(labels)
+        assert (
+            list(range(BATCH * BATCHES))
+            == np.concatenate([one.get() for one in collected]).tolist()
+        )

@@ -288,10 +288,20 @@ def test_a_new_blob_allocates_nothing(second_memory: Device) -> None:
 
 def test_the_repr_shows_live_state_on_a_line(device: Device) -> None:
     blob = Blob((2, 3), np.float16, device=device)
+    assert f"<Blob (2, 3) float16 on {device.name}, not filled yet>" == repr(blob)
     blob.cpu_data()
-    assert f"<Blob 2 3 (6) float16 on {device.name}, data HEAD_AT_CPU, diff UNINITIALIZED>" == repr(
-        blob
-    )
+    assert f"<Blob (2, 3) float16 on {device.name}, newest on the host>" == repr(blob)
+    assert "2 3 (6) float16, data HEAD_AT_CPU, diff UNINITIALIZED" == blob.state_string
+    blob.diff.cpu_data()
+    assert blob.state_string.endswith(", diff HEAD_AT_CPU")
     blob.close()
-    assert f"<Blob 2 3 (6) float16 on {device.name}, closed>" == repr(blob)
-    assert "<Blob (0) float32 on cpu, no data>" == repr(Blob())
+    assert f"<Blob (2, 3) float16 on {device.name}, closed>" == repr(blob)
+    assert "<Blob () float32 on cpu, no data>" == repr(Blob())
+
+
+def test_the_repr_says_on_which_side_the_newest_bytes_are(second_memory: Device) -> None:
+    blob = Blob((2,), device=second_memory)
+    blob.mutable_gpu_data()
+    assert repr(blob).endswith(", newest on the device>")
+    blob.cpu_data()
+    assert repr(blob).endswith(", the same on host and device>")

@@ -29,7 +29,8 @@ _PUBLIC = {
     """,
     "prefetch": """
         AsyncFeedIterator Batch BatchReleasedError BatchesHeldError ConfigError ConfigFault
-        ConfigNotFoundError CorruptDatabaseError DatabaseChangedError DatabaseInUseError
+        ConfigNotFoundError ContactSheet CorruptDatabaseError
+        DatabaseChangedError DatabaseInUseError
         DatabaseNotFoundError DatabaseTruncatedError
         EmptyDatabaseError EpochsExhaustedError Feed FeedBusyError FeedClosedError FeedConfig
         FeedIterator FeedStats Filled Into LabelsNotProducedError OutOfMemoryError PrefetchError

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from prefetch._errors.classes import SourceError
+from prefetch._source.beside import CHANNELS_FILE, CLASSES_FILE
 from prefetch._source.lmdb.before_writing import check_sound, find_irregular
 from prefetch._source.lmdb.file import DatabaseFile
 from prefetch._tools.convert.errors import ConversionError
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_DATABASE_FILES: Final = frozenset(("data.mdb", "lock.mdb", "classes.tsv", "conversion.json"))
+_DATABASE_FILES: Final = frozenset(
+    ("data.mdb", "lock.mdb", CLASSES_FILE, CHANNELS_FILE, "conversion.json")
+)
 
 
 def check_free(final: Path, *, force: bool = False) -> None:

@@ -37,7 +37,8 @@ def check(
     with collect_warnings() as warnings:
         options = load(config, phase=phase, layer=layer, stages=stage, root=root)
         report = check_config(options)
-        warnings.extend(report.warnings)
+        # Some were logged as the feed was opened.
+        warnings.extend(one for one in report.warnings if one not in warnings)
     if as_json:
         print_json(check_as_json(config, report, warnings))
     else:

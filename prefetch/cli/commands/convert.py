@@ -11,6 +11,7 @@ import typer
 
 from prefetch._errors.printable import counted
 from prefetch._files.output import OutputError, check_writable
+from prefetch._source.beside import CHANNELS_FILE, CLASSES_FILE
 from prefetch.cli.arguments.configs import JsonOption, ThreadsOption  # noqa: TC001 - as above
 from prefetch.cli.arguments.databases import ReplaceOption  # noqa: TC001 - as above
 from prefetch.cli.arguments.images import (
@@ -196,7 +197,7 @@ def convert(
                 skip_unreadable=skip_unreadable,
                 resume=resume,
                 force=force,
-                files=_class_file(opened),
+                files=_files_beside(opened),
                 progress=lambda num, total: progress("converting", num, total),
                 left_out=lambda unreadable: _list_unreadable(report, unreadable),
             )
@@ -273,11 +274,14 @@ def _array_names(text: str) -> tuple[str, str] | None:
     return images, labels
 
 
-def _class_file(opened: Input) -> dict[str, str]:
-    """Return the file with the label of each class folder, by its name."""
-    if not opened.classes:
-        return {}
-    return {"classes.tsv": format_table((label, name) for name, label in opened.classes)}
+def _files_beside(opened: Input) -> dict[str, str]:
+    """Return the label of each class folder by its name, and the order of channels if it is RGB."""
+    files = {}
+    if opened.classes:
+        files[CLASSES_FILE] = format_table((label, name) for name, label in opened.classes)
+    if opened.holds_rgb:
+        files[CHANNELS_FILE] = "rgb\n"
+    return files
 
 
 def _list_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:

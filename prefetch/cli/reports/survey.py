@@ -6,11 +6,12 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
-from prefetch._errors.printable import counted, printable_key, printable_shape
+from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
+from prefetch._source.beside import class_names
 from prefetch.cli.reports.printing import printable_size, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from prefetch._tools.problems import Problem
@@ -50,7 +51,7 @@ def survey_as_fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str
     more = len(shapes) - _SHAPES_LISTED
     listed = ", ".join(shapes[:_SHAPES_LISTED]) + (f" and {more} more" if more > 0 else "")
     yield "shapes", f"{listed or 'unknown'} (channels x height x width)"
-    yield from rows("labels", _labels(survey.labels))
+    yield from rows("labels", _labels(survey.labels, class_names([survey.path])))
     yield from rows("keys", map(printable_key, survey.keys))
     mean = f"{survey.mean_bytes:.0f} on average"
     yield "values", f"{survey.smallest_bytes} to {survey.largest_bytes} bytes, {mean}"
@@ -69,7 +70,7 @@ def _problems(problems: Iterable[Problem]) -> Iterator[str]:
             yield f"  keys: {', '.join(map(printable_key, problem.keys))}"
 
 
-def _labels(labels: dict[int, int]) -> Iterator[str]:
+def _labels(labels: dict[int, int], names: Sequence[str]) -> Iterator[str]:
     if not labels:
         yield "none"
     elif len(labels) <= _LABELS_LISTED:
@@ -78,7 +79,8 @@ def _labels(labels: dict[int, int]) -> Iterator[str]:
         room = len(str(most))
         for label, count in labels.items():
             bar = _bar_character() * max(1, round(_BAR * count / most))
-            yield f"{label:>{digits}}  {count:>{room}}  {bar}"
+            name = f"  {printable_name(names[label])}" if 0 <= label < len(names) else ""
+            yield f"{label:>{digits}}  {count:>{room}}  {bar}{name}"
     else:
         by_count = sorted(labels, key=lambda label: (-labels[label], label))
         yield f"{len(labels)} different ones, {min(labels)} to {max(labels)}"

@@ -545,7 +545,7 @@ def test_show_draws_batches_and_reports_them(run: Run) -> None:
 def test_show_says_once_what_two_feeds_would_say(run: Run) -> None:
     good = encode_image(np.zeros((3, 8, 8), np.uint8), label=0)
     write_database(Path("bad"), [(b"a", good), (b"b", b"\xff"), (b"c", good)])
-    Path("bad.yaml").write_text("source: bad\nbatch_size: 2\non_bad_record: skip\n")
+    Path("bad.yaml").write_text("source: bad\nbatch_size: 3\non_bad_record: skip\n")
     status, _, err = run("show", "bad.yaml", "b.png")
     (warning,) = err.splitlines()
     assert 0 == status

@@ -388,6 +388,6 @@ def test_a_check_says_that_images_are_served_lying(folder: Path) -> None:
     write_database(folder, [(b"%d" % number, encoded(turned)) for number in range(3)])
     config = load_config({"source": folder, "device": "cpu"})
     (warning,) = (one for one in check_config(config).warnings if "EXIF" in one)
-    assert warning.startswith("3 of the first 3 records are JPEGs that EXIF asks to turn")
+    assert warning.startswith("3 of 3 records looked at are JPEGs that EXIF asks to turn (0, 1, 2)")
     upright = load_config(config, transform={"force_color": True})
     assert not any("EXIF" in one for one in check_config(upright).warnings)

@@ -71,6 +71,11 @@ class ArrayExamples:
         self._stamp = stamp
 
     @property
+    def num_channels(self) -> int:
+        """Channels of each record."""
+        return int(self._images.shape[1])
+
+    @property
     def has_labels(self) -> bool:
         """Whether records have labels."""
         return self._labels is not None

@@ -86,6 +86,7 @@ class Input:
         num_keys_shortened: Images whose names are too long for LMDB's keys.
         notes: What is hardly meant, or easily taken for something else, one sentence each.
         has_labels: Whether records have labels; arrays may come without.
+        holds_rgb: Whether records of three channels have red first, as Caffe's do not.
     """
 
     kind: Kind
@@ -94,6 +95,7 @@ class Input:
     num_keys_shortened: int = 0
     notes: tuple[str, ...] = ()
     has_labels: bool = True
+    holds_rgb: bool = False
 
 
 _Names: TypeAlias = frozenset[str]
@@ -140,7 +142,9 @@ def open_input(paths: Sequence[Path], options: InputOptions, *, kind: Kind | Non
     if kind is Kind.LEVELDB:
         return Input(kind, LevelDbExamples(paths[0]))
     arrays = _open_arrays(kind, paths, options)
-    return Input(kind, arrays, has_labels=arrays.has_labels)
+    # Of arrays nobody says it, but hardly any hold BGR; CIFAR's files hold red planes first.
+    holds_rgb = arrays.num_channels in {3, 4} and not options.reverse_channels
+    return Input(kind, arrays, has_labels=arrays.has_labels, holds_rgb=holds_rgb)
 
 
 def kind_of(paths: Sequence[Path]) -> Kind:

@@ -1,0 +1,138 @@
+"""Feeds and batches for people to look at, in a notebook above all.
+
+A batch knows its arrays and not its feed, since it is made thousands of times a second. Who shows
+one looks for the feed in whose ring its memory is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from memory import SyncedMemoryError
+from prefetch._errors.classes import EmptyDatabaseError, LabelsNotProducedError, PrefetchError
+from prefetch._ring.batch import Drawing
+
+if TYPE_CHECKING:
+    from prefetch._feed.feed import Feed
+    from prefetch._report.sheet import ContactSheet
+    from prefetch._ring.batch import Batch
+
+_feeds: WeakSet[Feed] = WeakSet()
+
+
+def show_batch(batch: Batch, num: int) -> ContactSheet:
+    """Draw a batch's first images, of the values that they have."""
+    from prefetch._report.sheet import sheet_of  # noqa: PLC0415 - OpenCV is slow to import
+
+    feed = _feed_of(batch)
+    images = batch.data.numpy(writable=False)[:num]
+    try:
+        labels = batch.label.numpy(writable=False)[:num].tolist()
+    except LabelsNotProducedError:
+        labels = None
+    # Without its feed nobody knows: more than four are no channels, but columns.
+    is_nhwc = images.shape[1] > 4 >= images.shape[3]
+    if feed is not None:
+        is_nhwc = feed.config.transform.layout == "nhwc"
+    return sheet_of(
+        images.transpose(0, 3, 1, 2) if is_nhwc else images,
+        words=f"batch {batch.number} of epoch {batch.epoch}",
+        num=len(batch),
+        labels=labels,
+        keys=batch.keys,
+        class_names=() if feed is None else feed.class_names,
+        blue_first=feed is None or has_blue_first(feed),
+    )
+
+
+def has_blue_first(feed: Feed) -> bool:
+    """Return whether the first of a feed's three channels is blue, as far as anybody knows."""
+    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - for those who look
+
+    wanted = feed.config.transform.channels
+    components = feed._prefetcher.components  # noqa: SLF001 - of its own room
+    if wanted == "stored":
+        wanted = "rgb" if raw_channel_order(components.source.path_of(0)) == "rgb" else "bgr"
+    return wanted == "bgr"
+
+
+def show_feed(feed: Feed, num: int) -> ContactSheet:
+    """Draw the first images of the feed's epoch, read by a feed of its own that is closed again."""
+    from prefetch._config.load import load_config  # noqa: PLC0415 - pydantic is slow to import
+    from prefetch._feed.open import open as open_feed  # noqa: PLC0415 - that room needs this one
+
+    config = feed.config
+    size = min(num, config.batch_size)
+    options: dict[str, Any] = {
+        "device": "cpu",
+        "threads": 1,
+        "prefetch": 2,
+        "batch_size": size,
+        "last_batch": "partial" if config.last_batch == "drop" else config.last_batch,
+        "epochs": None,
+        # Before mean and scale, which nobody can look at.
+        "transform": {
+            "where": "host",
+            "mean_value": (),
+            "mean_file": None,
+            "scale": 1.0,
+            "dtype": "uint8" if config.transform.dtype == "uint8" else "float32",
+        },
+    }
+    if config.quarantine is not None:
+        options |= {"quarantine": None, "on_bad_record": "skip"}
+    other: Feed | None = None
+    try:
+        with open_feed(load_config(config, **options)) as other:
+            batch = next(iter(other), None)
+            if batch is not None:
+                return show_batch(batch, num)
+    except PrefetchError as error:
+        # Its frames refer to the other feed, and that to the error: the database would stay open.
+        failure = error.with_traceback(None)
+    else:
+        failure = EmptyDatabaseError(str(config.source[0]), "an epoch of this rank has no batch")
+    other = None
+    try:
+        raise failure
+    finally:
+        del failure
+
+
+def batch_html(batch: Batch) -> str:
+    """Return what a notebook shows of a batch."""
+    from prefetch._report.sheet import MOST_SHOWN, as_html  # noqa: PLC0415 - as above
+
+    try:
+        sheet = None if batch.released else show_batch(batch, MOST_SHOWN)
+    except (PrefetchError, SyncedMemoryError) as error:
+        return as_html(f"{batch!r}\n{error}", None)
+    return as_html(repr(batch), sheet)
+
+
+def feed_html(feed: Feed) -> str:
+    """Return what a notebook shows of a feed."""
+    from prefetch._report.sheet import MOST_SHOWN, as_html  # noqa: PLC0415 - as above
+
+    try:
+        return as_html(repr(feed), show_feed(feed, MOST_SHOWN))
+    except (PrefetchError, SyncedMemoryError) as error:
+        return as_html(f"{feed!r}\n{error}", None)
+
+
+def note_feed(feed: Feed) -> None:
+    """Have the batches of a feed shown as its configuration says."""
+    _feeds.add(feed)
+
+
+def _feed_of(batch: Batch) -> Feed | None:
+    lease = batch._lease  # noqa: SLF001 - nothing else leads to the feed
+    slot = None if lease is None else lease._slot  # noqa: SLF001
+    for feed in list(_feeds):
+        if slot in feed._prefetcher.coordinator.ring.slots:  # noqa: SLF001
+            return feed
+    return None
+
+
+Drawing.draw, Drawing.draw_as_html = show_batch, batch_html

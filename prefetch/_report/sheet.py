@@ -1,0 +1,111 @@
+"""A contact sheet as an object: a notebook draws it, and anybody may save it."""
+
+from __future__ import annotations
+
+import base64
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from prefetch._errors.printable import printable_key
+from prefetch._report.contact_sheet import contact_sheet, encode_png, make_tile, write_picture
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MOST_SHOWN: Final = 24
+"""Images of one sheet, so that its PNG has two megabytes at the most."""
+
+
+class ContactSheet:
+    """Images in a grid with labels and keys, made by `Feed.show` and `Batch.show`.
+
+    As the last expression of a notebook's cell it is drawn there.
+
+    Args:
+        pixels: uint8 (height, width, 3), blue first.
+        words: What it shows, in a line.
+
+    Example:
+        >>> import prefetch, prefetch.testing
+        >>> with prefetch.testing.example_database() as path:
+        ...     with prefetch.open({"source": path}, batch_size=6) as feed:
+        ...         feed.show(2)
+        <ContactSheet batch 0 of epoch 0: 2 of 2 images; show it in a notebook, or save("x.png")>
+    """
+
+    def __init__(self, pixels: NDArray[np.uint8], words: str) -> None:
+        self._pixels = pixels
+        self._words = words
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture; the ending says in which format.
+
+        Args:
+            path: Such as ``batch.png``. What is there is replaced.
+
+        Raises:
+            ValueError: The ending is that of no format that is written.
+            OutputError: The file cannot be written.
+        """
+        write_picture(Path(path), self._pixels)
+
+    def _repr_png_(self) -> bytes:
+        return encode_png(self._pixels)
+
+    def __repr__(self) -> str:
+        return f'<ContactSheet {self._words}; show it in a notebook, or save("x.png")>'
+
+
+def sheet_of(
+    images: NDArray[Any],
+    *,
+    words: str,
+    num: int,
+    labels: Sequence[float] | None,
+    keys: Sequence[bytes],
+    class_names: Sequence[str] = (),
+    blue_first: bool = True,
+) -> ContactSheet:
+    """Draw images.
+
+    Args:
+        images: (n, channels, height, width), one or more; `MOST_SHOWN` of them are drawn.
+        words: What they are.
+        num: How many there are in all.
+        labels: One an image; None where there are none.
+        keys: One an image.
+        class_names: Names by label.
+        blue_first: Whether the first of three channels is blue; otherwise it is red.
+    """
+    shown = min(len(images), MOST_SHOWN)
+    tiles = [
+        make_tile(
+            np.asarray(images[row], images.dtype if images.dtype == np.uint8 else np.float32),
+            "no label" if labels is None else title_of(labels[row], class_names),
+            printable_key(keys[row]),
+        )
+        for row in range(shown)
+    ]
+    words = f"{words}: {shown} of {num} images"
+    return ContactSheet(contact_sheet(tiles, heading=words, blue_first=blue_first), words)
+
+
+def title_of(label: float, class_names: Sequence[str]) -> str:
+    """Return a label in words, with its class where that has a name."""
+    is_named = label == int(label) and 0 <= label < len(class_names)
+    return f"{class_names[int(label)]} ({label:.15g})" if is_named else f"label {label:.15g}"
+
+
+def as_html(words: str, sheet: ContactSheet | None) -> str:
+    """Return a line of words and a picture beneath it, in one piece that asks for nothing else."""
+    text = f"<pre>{html.escape(words)}</pre>"
+    if sheet is None:
+        return text
+    picture = base64.b64encode(sheet._repr_png_()).decode()
+    return f'{text}<img alt="contact sheet" src="data:image/png;base64,{picture}">'
