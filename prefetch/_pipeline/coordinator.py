@@ -22,18 +22,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import FeedClosedError
-from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.gates import Gates
 from prefetch._pipeline.locking import InterruptibleLock
-from prefetch._pipeline.planner import Planner
-from prefetch._pipeline.schedule import Opening, Part, Schedule
-from prefetch._ring.ring import Ring
+from prefetch._pipeline.schedule import Opening, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from prefetch._pipeline.components import Components
+    from prefetch._pipeline.delivery import Delivery
+    from prefetch._pipeline.planner import Planner
+    from prefetch._pipeline.schedule import Schedule
     from prefetch._ring.filling import Filling
+    from prefetch._ring.ring import Ring
 
 
 class Coordinator:
@@ -41,41 +42,39 @@ class Coordinator:
 
     Args:
         components: What the feed works with.
-        on_over: Called by the last reader that ends after `request_stop`, without the lock.
-
-    Attributes:
-        components: As given.
-        guard: The lock, as the consumer takes it.
-        lock: The lock itself; it guards ring, schedule and delivery.
-        gates: Where consumers wait.
         ring: The slots.
         planner: Plans batches.
         schedule: What is being filled.
         delivery: What is ready.
+        on_over: Called by the last reader that ends after `request_stop`, without the lock.
+
+    Attributes:
+        guard: The lock, as the consumer takes it.
+        lock: The lock itself; it guards ring, schedule and delivery.
+        gates: Where consumers wait.
         is_stopping: Whether the readers are to end.
         num_running: Readers that have begun and not ended.
         busy_s: Seconds that readers spent on work.
     """
 
-    def __init__(self, components: Components, *, on_over: Callable[[], object]) -> None:
-        order, prefetch = components.order, components.prefetch
+    def __init__(
+        self,
+        components: Components,
+        *,
+        ring: Ring,
+        planner: Planner,
+        schedule: Schedule,
+        delivery: Delivery,
+        on_over: Callable[[], object],
+    ) -> None:
         self.components = components
         self.guard = InterruptibleLock()
         self.lock = self.guard.lock
         self.gates = Gates()
-        self.ring = Ring(components.device, prefetch + 1, transform=components.device_transform)
-        self.planner = Planner(components)
-        self.schedule = Schedule(
-            self.ring, order, num_threads=components.num_threads, prefetch=prefetch
-        )
-        self.delivery = Delivery(
-            self.ring,
-            self.schedule,
-            order,
-            components.bad_records,
-            prefetch=prefetch,
-            max_batches_held=components.max_batches_held,
-        )
+        self.ring = ring
+        self.planner = planner
+        self.schedule = schedule
+        self.delivery = delivery
         self.is_stopping = False
         self.num_running = 0
         self.busy_s = 0.0

@@ -1,4 +1,4 @@
-"""Which batch the consumer gets next, and what it may hold.
+"""Which batch the consumer gets next.
 
 Batches are served by serial number, so their order never depends on the threads. Whatever went
 wrong in a batch stays with it and is raised in its turn.
@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import (
-    BatchesHeldError,
     EpochsExhaustedError,
     StaleIteratorError,
     TooManyBadRecordsError,
@@ -27,6 +26,7 @@ from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
     from prefetch._bad_records.policy import BadRecords
+    from prefetch._pipeline.held_batches import HeldBatches
     from prefetch._pipeline.schedule import Schedule
     from prefetch._pipeline.served import Claim, Taken
     from prefetch._plan.order import Order
@@ -40,11 +40,10 @@ class Delivery:
 
     Args:
         ring: The slots.
-        schedule: Told which batches are no longer wanted.
+        schedule: Is notified of batches that are no longer wanted.
         order: Where epochs begin and end.
         bad_records: Counts those of the batches served.
-        prefetch: Batches kept ahead of the consumer.
-        max_batches_held: Batches that it may hold at a time.
+        held: What the consumer may hold.
 
     Attributes:
         served: What has been served; to be read without the lock.
@@ -57,15 +56,13 @@ class Delivery:
         order: Order,
         bad_records: BadRecords,
         *,
-        prefetch: int,
-        max_batches_held: int,
+        held: HeldBatches,
     ) -> None:
         self._ring = ring
         self._schedule = schedule
         self._order = order
         self._bad_records = bad_records
-        self._prefetch = prefetch
-        self._max_batches_held = max_batches_held
+        self._held = held
         self._ready: dict[int, Filling] = {}
         self._num_failed = 0
         self._claim: Claim | None = None
@@ -117,7 +114,7 @@ class Delivery:
         Where an exception interrupts it, it is to be called again.
 
         Raises:
-            Exception: As `claim`, `make_room` and `take`.
+            Exception: As `claim`, `HeldBatches.make_room` and `take`.
         """
         ring, schedule = self._ring, self._schedule
         if taken.num_ready < 0:
@@ -126,9 +123,12 @@ class Delivery:
             # Mostly the two have nothing to do; a small batch would feel a call of each.
             if claim is not self._claim or self.served.next == claim.end or schedule.is_behind:
                 self.claim(claim)
-            leased = ring.occupancy.num_leased
-            if leased >= self._max_batches_held or leased + self._prefetch > len(ring.slots):
-                self.make_room()
+            leased, held = ring.occupancy.num_leased, self._held
+            if leased >= held.max_batches_held or leased + held.prefetch > len(ring.slots):
+                served = self.served
+                held.make_room(
+                    is_next_ready=served.next in self._ready, is_repeat=served.lost is not None
+                )
             return self.take(taken)
         finally:
             # One batch fewer is ahead, or wanted, or a slot more is there.
@@ -157,29 +157,6 @@ class Delivery:
                 after = served._replace(epoch=served.epoch + 1, is_begun=False)
                 claim.ended, self.served = True, after
             raise EndOfEpoch
-
-    def make_room(self) -> None:
-        """Let the ring grow with what the consumer holds, so that ``prefetch`` stay ahead of it.
-
-        Raises:
-            BatchesHeldError: The consumer holds as many batches as it may.
-        """
-        ring, num_leased = self._ring, self._ring.occupancy.num_leased
-        # What has come back since may be in a reader's hands: asked of each slot where it matters.
-        if num_leased >= self._max_batches_held and self.served.lost is None:
-            held = [slot.filling.name for slot in ring.slots if slot.is_held and slot.filling]
-            if len(held) >= self._max_batches_held:
-                raise BatchesHeldError(
-                    max_batches_held=self._max_batches_held, batches=tuple(sorted(held))
-                )
-        lacking = num_leased + self._prefetch - len(ring.slots)
-        # What has come back to the inbox will be no more of these; where no batch is taken, and no
-        # call may come to ask again, it is counted.
-        # Nothing is known where the inbox also has the events of blocks of host memory in it.
-        returned = ring.inbox.qsize() - ring.num_wake_ups if ring.pool is None else 0
-        if lacking > 0 and (lacking > returned or self.served.next not in self._ready):
-            for _ in range(ring.num_held + self._prefetch - len(ring.slots)):
-                ring.grow()
 
     def take(self, taken: Taken) -> bool:
         """Take the next batch: its slot is LEASED; return False if it is not ready yet.

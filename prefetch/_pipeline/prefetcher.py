@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from memory import threads
 from memory.threads import ThreadStart
 from prefetch._errors.classes import FeedClosedError, ThreadStartError
+from prefetch._pipeline.assemble import assemble
 from prefetch._pipeline.consumer import Consumer
-from prefetch._pipeline.coordinator import Coordinator
 from prefetch._pipeline.reader import Reader
 from prefetch._pipeline.stats import FeedStats
 from prefetch._process.reentrancy import mark_entry
@@ -59,7 +59,7 @@ class Prefetcher:
         self, components: Components, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.components = components
-        self.coordinator = Coordinator(components, on_over=self._clean_up)
+        self.coordinator = assemble(components, on_over=self._clean_up)
         self.consumer = Consumer(self.coordinator, start=self._start, clock=clock)
         self._clock = clock
         self._pid = os.getpid()
