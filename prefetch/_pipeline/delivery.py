@@ -69,11 +69,6 @@ class Delivery:
         self._adopted: tuple[Claim, bool] | None = None
         self.served = Served(0, order.first_epoch, False, (), 0, 0, 0)
 
-    @property
-    def serving(self) -> int:
-        """Serial number of the batch taken next."""
-        return self.served.next
-
     def take_over(self, earlier: Delivery, position: Position) -> bool:
         """Have the iterator that another delivery serves go on here; before any reader runs.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prefetch._ring.push_block import HostBlock
     from prefetch._ring.slot import Slot
     from prefetch._source.packed_keys import PackedKeys
-    from prefetch._source.source import Records
+    from prefetch._source.records import Records
 
 
 class FoundShape(NamedTuple):

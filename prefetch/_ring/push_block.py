@@ -207,7 +207,7 @@ class PushedMemory:
         *,
         most_rows: int,
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return where a batch's data and labels are to be filled in; see `Slot.give_memory`."""
+        """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
         self.leave()
         rows, row_bytes = shape[0], int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
         most_rows = max(rows, most_rows)

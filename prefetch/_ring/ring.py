@@ -142,10 +142,6 @@ class Ring:
         own = sum(slot.memory.host_bytes for slot in self.slots)
         return own if self.pool is None else own + self.pool.nbytes
 
-    def num_in(self, state: SlotState) -> int:
-        """Return how many slots are in ``state``."""
-        return sum([slot.state is state for slot in self.slots])
-
     @property
     def num_held(self) -> int:
         """How many slots' batches the consumer has something of; see `Slot.is_held`."""

@@ -55,7 +55,7 @@ class DeviceMemory(SlotMemory, Protocol):
         *,
         most_rows: int,
     ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
-        """Return where a batch's data and labels are to be filled in; see `Slot.give_memory`."""
+        """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
         ...
 
     def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
@@ -117,7 +117,7 @@ class HostMemory:
         *,
         most_rows: int,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """Return writable arrays over the memory that hold ``lease``; see `Slot.give_memory`."""
+        """Return writable arrays over the memory that hold ``lease``; see `Slot.bind`."""
         rows = shape[0]
         host = self._data
         nbytes = math.prod(shape) * dtype.itemsize

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
 from prefetch._errors.printable import printable_path
 from prefetch._source.open_backend import open_database
-from prefetch._source.records import RecordReader, Records, Walker
+from prefetch._source.records import RecordReader, Walker
 from prefetch._source.sequence import RecordSequence
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from prefetch._source.backend import Database, IndexProgress, Source
 
 _MOST_INDEXING_S = 0.1
-
-__all__ = ["RecordReader", "RecordSource", "Records", "Walker"]
 
 
 class RecordSource:
