@@ -1,15 +1,14 @@
 """Which batch the consumer gets next.
 
-Batches are served by serial number, so their order never depends on the threads. Whatever went
-wrong in a batch stays with it and is raised in its turn.
+Batches are served by serial number, so their order never depends on the threads. An error in a
+batch stays with it and is raised in its turn.
 
 A `Delivery` is not thread-safe: the coordinator's lock guards it, but for what says otherwise.
 Nothing here waits.
 
-Signals interrupt the consumer between any two calls, and may raise anything. So what the consumer's
-thread changes here it changes in one assignment: an exception comes before all of it, or behind all
-of it. What takes several steps is left to the readers, which no signal reaches, or is done again by
-the next call.
+Signals interrupt the consumer between any two steps, and their handlers may raise anything. So what
+the consumer's thread changes it changes in one assignment, which has happened or not. What takes
+several steps is left to the readers, which no signal reaches, or is done again by the next call.
 """
 
 from __future__ import annotations
@@ -149,6 +148,7 @@ class Delivery:
             if self._order.last_batch == "wrap":
                 claim.ended = True
             else:
+                # One assignment: a signal between two would end the epoch without counting it.
                 after = served._replace(epoch=served.epoch + 1, is_begun=False)
                 claim.ended, self.served = True, after
             raise EndOfEpoch
@@ -235,7 +235,7 @@ class Delivery:
             schedule.drop_unwanted()
 
     def abandon(self) -> None:
-        """Drop everything that is ready; only when no reader runs any more."""
+        """Drop all batches that are ready; only when no reader runs any more."""
         for number in list(self._ready):
             self._pop(number).forget()
         for taken in self.served.in_hand:
@@ -266,8 +266,9 @@ class Delivery:
             served, first = self._next_epoch(served)
             exhausted = order.epochs is not None and served.epoch >= order.epochs
             end = None if exhausted else order.first_of_epoch(served.epoch + 1)
-        # An exhausted feed has no claim, so that whoever asks again gets the error again.
         self._adopted = None
+        # An exhausted feed has no claim, so that a further call raises the error again. All in one
+        # assignment: a claim that a signal left half begun would serve the wrong epoch.
         after = (not exhausted, end, None if exhausted else claim, served, first)
         claim.started, claim.end, self._claim, self.served, schedule.first_wanted = after
         if exhausted:

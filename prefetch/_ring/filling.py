@@ -110,7 +110,7 @@ class Filling:
         bad: The bad records that others stand in for, in order, each by its number, by part number.
         bad_to_log: Those of them that are to be logged.
         failure: (position in the batch, exception) of the first thing that went wrong.
-        is_discarded: Whether nobody wants the batch any more.
+        is_discarded: Whether the batch is no longer wanted.
     """
 
     # Of the class until they are set, so that a small batch costs few steps.
