@@ -43,7 +43,7 @@ _DTYPES: Final = tuple(
 class BlobMemories(BlobShape, Closeable):
     """A shape, a dtype, and memories of that size for data and diff.
 
-    After :meth:`close`, whatever needs a memory raises ClosedError.
+    After :meth:`close`, each call that needs a memory raises ClosedError.
     """
 
     __slots__ = (
@@ -188,7 +188,7 @@ class BlobMemories(BlobShape, Closeable):
         """Wait for pushes in flight and release the memories. Idempotent.
 
         Memories that are shared with another blob stay as they are for that one. The failure of a
-        push that nobody has seen is logged, as in :meth:`SyncedMemory.close`.
+        push that was not raised yet is logged, as in :meth:`SyncedMemory.close`.
         """
         memories = [memory for memory in (self._data, self._diff) if memory is not None]
         self._data = self._diff = self._shape_data = None
@@ -233,7 +233,7 @@ class BlobMemories(BlobShape, Closeable):
         self._capacity = count
 
     def _replace(self, data: SyncedMemory, give: Callable[[SyncedMemory], None]) -> None:
-        """Take new memories of the blob's size, give the data's a side, and let the old one go."""
+        """Take new memories of the blob's size, give the data's a side, and drop the old one."""
         with self._unchanged_on_failure():
             self._renew(self._count)
             give(self.data)

@@ -1,4 +1,4 @@
-"""How a GPU's memory is handed to CuPy, PyTorch, JAX and whoever else speaks their protocols.
+"""How a GPU's memory is handed to CuPy, PyTorch, JAX and other libraries with their protocols.
 
 Nothing is copied. Every array and capsule keeps the buffer, and with it the buffer's owner, a
 feed's lease for one. The order of work is the buffer's: whoever gave it out has put the calling

@@ -69,7 +69,7 @@ class Delivery:
         self.served = Served(0, order.first_epoch, False, (), 0, 0, 0)
 
     def take_over(self, earlier: Delivery, position: Position) -> bool:
-        """Have the iterator that another delivery serves go on here; before any reader runs.
+        """Continue the iterator that another delivery serves; before any reader runs.
 
         Nothing of the iterator changes before it asks for a batch here.
 
@@ -163,7 +163,7 @@ class Delivery:
             Exception: What went wrong in it, as it happened; noted as its fate.
         """
         sequence, _, _, in_hand, batches, samples, ready_sum = self.served
-        # Mostly the call before is over, and the only one.
+        # Mostly there was one call before, and it has returned.
         if len(in_hand) > 1 or (in_hand and not in_hand[0].is_over):
             lost = self.served.lost
             if lost is not None:
@@ -250,7 +250,7 @@ class Delivery:
     def _begin(self, claim: Claim) -> None:
         adopted = self._adopted
         if adopted is not None and claim is adopted[0]:
-            self._go_on(claim, is_over=adopted[1])
+            self._continue(claim, is_over=adopted[1])
             return
         if claim.started:
             raise StaleIteratorError(
@@ -275,7 +275,7 @@ class Delivery:
             assert order.epochs is not None
             raise EpochsExhaustedError(order.epochs)
 
-    def _go_on(self, claim: Claim, *, is_over: bool) -> None:
+    def _continue(self, claim: Claim, *, is_over: bool) -> None:
         """Begin to serve what another delivery has served up to here.
 
         Raises:

@@ -167,7 +167,7 @@ class Order:
             TypeError: ``wrap`` has no batches of an epoch.
         """
         if self.last_batch == "wrap":
-            raise TypeError("a feed with last_batch 'wrap' goes on without end and has no length")
+            raise TypeError("a feed with last_batch 'wrap' never ends and has no length")
         return self._batches_of(self.samples_per_epoch)
 
     @property

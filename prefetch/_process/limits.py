@@ -156,6 +156,6 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _size(text: str, name: str) -> int:
-    """Return a size that a file of ``/proc`` tells in kB, in bytes; 0 where it does not."""
+    """Return a size that a file of ``/proc`` gives in kB, in bytes; 0 where it does not."""
     found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
     return 0 if found is None else 1024 * int(found[1])

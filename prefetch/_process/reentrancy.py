@@ -28,7 +28,7 @@ def mark_entry(file: str) -> None:
 
 def is_nested() -> bool:
     """Return whether the call that asks interrupts another one of ours on this thread."""
-    frame = sys._getframe(1).f_back  # noqa: SLF001 - without it nobody can tell
+    frame = sys._getframe(1).f_back  # noqa: SLF001 - there is no other way to know
     while frame is not None:
         file = frame.f_code.co_filename
         if file in _entries or file.startswith(_MEMORY):

@@ -95,8 +95,6 @@ class Filling:
         block: Host memory that is lent to the slot; None where it needs none.
 
     Attributes:
-        slot: As given.
-        sequence: As given.
         lease: The batch's hold on the slot; None when it is over, or the consumer's.
         planned: The batch; None until it is planned.
         indices: (N,) int64 record indices as delivered: substitutes are named.
@@ -107,7 +105,7 @@ class Filling:
             filled; once they are pushed, Blobs.
         parts: How far they are filled; None before the first record has fixed the shape.
         keys: The records' keys, packed, by part number.
-        bad: The bad records that others stand in for, in order, each by its number, by part number.
+        bad: The bad records that were replaced, in order, each by its number, by part number.
         bad_to_log: Those of them that are to be logged.
         failure: (position in the batch, exception) of the first thing that went wrong.
         is_discarded: Whether the batch is no longer wanted.

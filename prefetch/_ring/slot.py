@@ -268,14 +268,9 @@ class Slot:
         return self._device_memory.bind(shape, dtype, label_dtype, self.block, most_rows=most_rows)
 
     def push(self, lease: Lease, stream: Stream) -> tuple[Blob, Blob | None]:
-        """Queue the device's work; without the lock, by the reader of the last part.
+        """Queue the device's work and return the batch's data and labels; see `DeviceMemory`.
 
-        Args:
-            lease: The batch's.
-            stream: Runs the work.
-
-        Returns:
-            The batch's data and labels.
+        Without the lock, by the reader of the last part.
         """
         assert self._device_memory is not None
         return self._device_memory.push(lease, stream, self.events)

@@ -62,7 +62,7 @@ class DeviceMemory(SlotMemory, Protocol):
         """Queue the device's work; return the batch's data and labels.
 
         Args:
-            lease: Held by whatever is made of the device's memory, and by nothing in flight.
+            lease: Held by all that is made of the device's memory, and by nothing in flight.
             stream: Does the work.
             events: Gets the event behind all that was queued, also where the rest could not be.
         """
@@ -122,7 +122,7 @@ class HostMemory:
         host = self._data
         nbytes = math.prod(shape) * dtype.itemsize
         if host is None or host.nbytes < nbytes:
-            # The old block goes first, and with it whatever refers to it: never both at once.
+            # The old block is dropped first, with all references to it: never both at once.
             host = self._data = None
             host = self._data = self._allocate(0, nbytes // rows * max(rows, most_rows))
         data = export_array(host, lease, address=self._addresses[0], shape=shape, dtype=dtype)

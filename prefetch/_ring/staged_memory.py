@@ -131,7 +131,7 @@ class StagedMemory:
         """Queue the copies and the kernel; return the batch's data and labels.
 
         Args:
-            lease: Held by whatever is made of the device's memory, and by nothing in flight.
+            lease: Held by all that is made of the device's memory, and by nothing in flight.
             stream: Does the work.
             events: Gets the event behind all that was queued, also where the rest could not be.
 

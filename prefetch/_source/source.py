@@ -147,7 +147,7 @@ class RecordSource:
         return all(database.mapping() is not None for database in self._databases)
 
     def is_at(self, folder: Path) -> bool:
-        """Return whether one of the databases is the one in a folder, by whatever path."""
+        """Return whether one of the databases is the one in a folder, by any path."""
         return any(database.is_at(folder) for database in self._databases)
 
     def path_of(self, record: int) -> str:

@@ -1,8 +1,8 @@
 """LMDB environments, shared by the whole process.
 
-LMDB forbids a process to open a file twice, and py-lmdb refuses it, whatever the path. So there is
-one environment a file (device and inode) in this process, counted by those who hold it. A program
-that has the file open itself passes its own ``lmdb.Environment``.
+LMDB forbids a process to open a file twice, and py-lmdb refuses it by any path. So there is one
+environment a file (device and inode) in this process, with a count of its holders. A program that
+has the file open itself passes its own ``lmdb.Environment``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SharedEnvironment:
         owned: Whether it was opened here, and so is closed here.
         lock_path: Its lock file; None where it has none.
         num_holds: How many hold it.
-        writing: Held by whoever writes to it or resizes its map; None where it is only read.
+        writing: Held to write to it or to resize its map; None where it is only read.
     """
 
     environment: lmdb.Environment

@@ -61,7 +61,7 @@ class TestLastBatch:
     def test_wrap_has_no_length(self) -> None:
         order = Order(5, 3, last_batch="wrap")
 
-        with pytest.raises(TypeError, match="'wrap' goes on without end and has no length"):
+        with pytest.raises(TypeError, match="'wrap' never ends and has no length"):
             _ = order.batches_per_epoch
         with pytest.raises(TypeError, match="has no length"):
             order.batches_in(0)
