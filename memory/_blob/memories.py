@@ -198,7 +198,7 @@ class BlobMemories(BlobShape, Closeable):
                 memory.synchronize()
             except DeviceError as error:
                 # Its text only: a kept record would keep the frames, and with them the buffers.
-                _logger.warning("closed with a failed push that nobody has seen: %s", str(error))
+                _logger.warning("closed; a failed push had not been raised yet: %s", str(error))
 
     def __repr__(self) -> str:
         what = f"Blob {self.shape_string} {self._dtype.name} on {self._device.name}"

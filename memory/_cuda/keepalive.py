@@ -89,11 +89,7 @@ class KeepAlive:
             return (self._segments[0].number, self._segments[0].token) if self._segments else None
 
     def release(self, number: int) -> None:
-        """Release what the work up to an event that has passed was holding.
-
-        Args:
-            number: The event's.
-        """
+        """Release what the work up to an event that has passed was holding."""
         released: list[Segment] = []
         with self._releasing:
             with self._lock:

@@ -72,9 +72,6 @@ def load(kernel: Any) -> None:
 
     It loads lazily, and may wait for all the device's work to do so: a launch would wait for
     streams that it has nothing to do with, with its own stream's lock held.
-
-    Args:
-        kernel: CuPy's.
     """
     _ = kernel.num_regs  # what is asked about is loaded
 

@@ -362,7 +362,7 @@ class SyncedMemory(Closeable):
     def close(self) -> None:
         """Wait for a push in flight and release both sides. Idempotent.
 
-        Views and buffers handed out keep their memory. The failure of a push that nobody has seen
+        Views and buffers handed out keep their memory. The failure of a push that was not raised
         is logged, not raised: the contents are being thrown away.
         """
         # Swapped within the lock and waited for without it: other threads are refused at once.
@@ -374,7 +374,7 @@ class SyncedMemory(Closeable):
             sides.settle()
         except DeviceError as error:
             # Its text only: a kept record would keep the frames, and with them the buffers.
-            _logger.warning("closed with a failed push that nobody has seen: %s", str(error))
+            _logger.warning("closed; a failed push had not been raised yet: %s", str(error))
 
     def __repr__(self) -> str:
         event = self._sides.in_flight

@@ -230,7 +230,7 @@ class Feed:
         """Share what remains of the epoch out anew, among other processes.
 
         All ranks call it at the same place, between two batches that they have all been served, as
-        when one of them has left or joined. The loop that is running goes on: it serves the
+        when one of them has left or joined. The loop that is running continues: it serves the
         rest of the epoch in the new shares, as a feed would that loads the state with that number
         of ranks, and later epochs are shared so too. What was read ahead is dropped, and the
         counters of `stats` start again. Batches that the loop holds stay valid.
@@ -283,12 +283,12 @@ class Feed:
     def _restart(
         self, state: Mapping[str, Any] | None, ranks: Ranks, *, is_running: bool = False
     ) -> None:
-        """Go on with another prefetcher, from a state and with some ranks.
+        """Continue with another prefetcher, from a state and with some ranks.
 
         Args:
             state: The state.
             ranks: The ranks.
-            is_running: Whether the iterator that is being served goes on, too.
+            is_running: Whether the iterator that is being served continues, too.
         """
         prefetcher = self._start(state, ranks)
         try:

@@ -52,7 +52,7 @@ class HeldBatches:
         # Batches that have come back to the inbox are leased no longer: the ring need not grow for
         # them. Where the next batch is not ready, none may be taken and no call come to ask again,
         # so each slot is asked.
-        # On a device the inbox also has events of host blocks, which cannot be told from batches.
+        # On a device the inbox also has events of host blocks, which look the same.
         returned = ring.inbox.qsize() - ring.num_wake_ups if ring.pool is None else 0
         if lacking > 0 and (lacking > returned or not is_next_ready):
             for _ in range(ring.num_held + self.prefetch - len(ring.slots)):

@@ -78,11 +78,11 @@ class Prefetcher:
         self._predecessor = predecessor
 
     def take_over(self, predecessor: Prefetcher, position: Position) -> bool:
-        """Have the predecessor's iterator go on here; see `Delivery.take_over`."""
+        """Continue the predecessor's iterator; see `Delivery.take_over`."""
         return self.coordinator.delivery.take_over(predecessor.coordinator.delivery, position)
 
     def forgo(self) -> None:
-        """Close without having worked: the predecessor works on."""
+        """Close without having worked: the predecessor continues."""
         self._predecessor = None
         self.close()
 

@@ -73,12 +73,7 @@ class FeedStats:
 
 
 def take_snapshot(coordinator: Coordinator, *, waits: tuple[int, float]) -> FeedStats:
-    """Return what a feed has counted; takes no lock.
-
-    Args:
-        coordinator: The feed's.
-        waits: As `Consumer.waits`.
-    """
+    """Return what a feed has counted; takes no lock."""
     components, ring = coordinator.components, coordinator.ring
     served, expected = coordinator.delivery.served.counted(), components.expected_memory
     slots = list(ring.slots)

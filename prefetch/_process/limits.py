@@ -79,9 +79,6 @@ def num_cores(root: Path = Path("/")) -> int:
     """Return how many processors can work for this process at a time, 1 or more.
 
     A part of a processor, which a quota of time may give, counts as one.
-
-    Args:
-        root: As for `memory_limit`.
     """
     cores = len(os.sched_getaffinity(0))
     for folder in _control_groups("cpu", root):

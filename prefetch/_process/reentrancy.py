@@ -18,11 +18,7 @@ _entries: set[str] = set()
 
 
 def mark_entry(file: str) -> None:
-    """Have the calls of a module count: all that people, or threads, enter the feed by.
-
-    Args:
-        file: The module's ``__file__``.
-    """
+    """Have the calls of a module count: all that people, or threads, enter the feed by."""
     _entries.add(file)
 
 

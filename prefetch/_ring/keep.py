@@ -79,9 +79,6 @@ class Keeper:
     """The thread that waits for what a feed's batches are kept until, in the order of `keep`.
 
     Thread-safe.
-
-    Args:
-        device: The feed's.
     """
 
     def __init__(self, device: Device) -> None:

@@ -57,11 +57,6 @@ class LeaseEnd(weakref.ref[Lease]):
 
     It must be kept until then.
 
-    Args:
-        lease: The lease.
-        returns: The queue.
-        slot: The lease's slot.
-
     Attributes:
         slot: The lease's slot.
     """
@@ -87,10 +82,6 @@ class FeedEnd(weakref.ref[Any]):
     """What arrives on the queue of returns when a feed is gone, so that its readers end.
 
     Its ``__del__`` asks them to, but that is Python code: Ctrl-C may come at its entry.
-
-    Args:
-        feed: The feed.
-        returns: The queue.
     """
 
     __slots__ = ()

@@ -250,7 +250,7 @@ def _check_lock(file: DatabaseFile, shared: SharedEnvironment) -> None:
 
 
 def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
-    # No more address space than the file's pages, whatever map its writer had.
+    # No more address space than the file's pages: its writer's map may have been far larger.
     map_bytes = file.newest().size_bytes
     if not lock:
         return SharedEnvironment(
