@@ -125,7 +125,7 @@ class DeviceUnavailableError(SyncedMemoryError, RuntimeError):
 
 
 class NoDeviceMemoryError(SyncedMemoryError, RuntimeError):
-    """Raised by the cpu device for whatever needs a second memory, as Caffe's CPU_ONLY build does.
+    """Raised by the cpu device for what needs a second memory, as Caffe's CPU_ONLY build does.
 
     Attributes:
         device: Name of the device.
@@ -165,7 +165,7 @@ class DeviceMemoryError(SyncedMemoryError, MemoryError):
         device: Name of the device.
         requested_bytes: What was asked for.
         used_bytes: What was allocated at that time.
-        limit_bytes: What the device has in all; None where it does not tell.
+        limit_bytes: What the device has in all; None where it is not known.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class ShapeError(SyncedMemoryError, ValueError):
     """Raised for dimensions that no blob can have: too many, negative, or too large together.
 
     Attributes:
-        shape: The dimensions that were asked for, whatever they were.
+        shape: The dimensions that were asked for, as they were given.
     """
 
     def __init__(self, message: str, *, shape: tuple[object, ...] = ()) -> None:

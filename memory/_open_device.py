@@ -1,7 +1,7 @@
 """Open a device by its name.
 
 Each kind of device is registered under its name with a function that opens one. That function
-imports what it opens, so that nobody pays for a device that is not used.
+imports what it opens, so that a device that is not used costs nothing.
 """
 
 from __future__ import annotations

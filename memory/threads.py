@@ -2,7 +2,7 @@
 
 Python runs signal handlers between two instructions of the main thread, so that Ctrl-C, or a
 handler that raises, may strike in the middle of ``Thread.start``: before there is a thread, which
-then stands in ``threading.enumerate()`` for ever; when there is one, which nobody knows of; or
+then stands in ``threading.enumerate()`` for ever; when there is one, which nothing refers to; or
 while a condition's lock is released, which comes out as a RuntimeError. Here another thread, which
 no signal reaches, calls ``start``. Making that one is a single call of C: it has happened or not.
 

@@ -56,7 +56,7 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
 
 
 def printable_value(value: object) -> str:
-    """Return a value as JSON and YAML write it, whatever it is; of a long one, how it begins.
+    """Return any value as JSON and YAML write it; of a long one, how it begins.
 
     Example:
         >>> printable_value([1, 2.5, "a"]), printable_value(None), printable_value(10**5000)

@@ -11,7 +11,7 @@
 Background threads fill a ring of batches from an LMDB of Caffe ``Datum`` records and push them to
 the device while the loop computes. `open` takes a database, a YAML file, a mapping, or the network
 file of a Caffe model, and options as keywords. The messages of Caffe's wire format are in
-`prefetch.caffe`, aids for tests in `prefetch.testing`. `kernels_available` tells whether the C
+`prefetch.caffe`, aids for tests in `prefetch.testing`. `kernels_available` says whether the C
 extension transforms the records; without it NumPy does, with the same bytes in more time.
 """
 

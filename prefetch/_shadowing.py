@@ -39,7 +39,7 @@ def hidden_folder() -> Path | None:
 
 
 def warn_of_hidden() -> None:
-    """Warn, on behalf of whoever imports the package, where it hides another one."""
+    """Warn, at the place of the import, where the package hides another one."""
     hidden = hidden_folder()
     if hidden is not None:
         warnings.warn(

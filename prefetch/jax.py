@@ -43,10 +43,10 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
     ``{"image": images}``.
 
     On the CPU images are the batch's own memory where JAX takes it: (N, C, H, W), or (N, H, W, C)
-    with ``transform.layout: nhwc``, of ``transform.dtype``. It is filled again when JAX has let go
-    of it. On a GPU they are a copy within its memory, since JAX names no stream to order its work
-    on; the batch's memory is filled again once the copy is made. Labels are small copies of shape
-    (N,), of ``label_dtype``, or of 32 bits unless ``jax_enable_x64`` is set.
+    with ``transform.layout: nhwc``, of ``transform.dtype``. It is filled again when JAX has
+    released it. On a GPU they are a copy within its memory, since JAX names no stream to order its
+    work on; the batch's memory is filled again once the copy is made. Labels are small copies of
+    shape (N,), of ``label_dtype``, or of 32 bits unless ``jax_enable_x64`` is set.
 
     ``device: auto`` is JAX's default device where that is a GPU, else the CPU; for other devices
     give the arrays to ``jax.device_put``.
@@ -86,7 +86,7 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
             if self._has_labels:
                 labels = jnp.copy(jax.dlpack.from_dlpack(batch.label))
             # Of each a first element, which is there when the copy is: the loop may donate the
-            # copies themselves, and nobody can wait for what JAX has deleted.
+            # copies themselves, and what JAX has deleted cannot be waited for.
             made = [images] if labels is None else [images, labels]
             batch.keep_until([array.ravel()[:1] for array in made])
         elif self._has_labels:

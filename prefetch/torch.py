@@ -45,7 +45,7 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
 
     Images are the batch's own memory, without a copy: (N, C, H, W), or (N, H, W, C) with
     ``transform.layout: nhwc``, of ``transform.dtype``. Their memory is filled again when they, and
-    all views of them, are gone; whoever keeps more than ``max_batches_held`` of them gets a
+    all views of them, are gone; keeping more than ``max_batches_held`` of them is a
     BatchesHeldError. Labels are (N,) of ``label_dtype``, small copies that may be kept for ever.
 
     On a GPU both are there, ordered on the stream that is PyTorch's current one at ``next()``, and
@@ -105,7 +105,7 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
         return images, torch.from_dlpack(batch.label).clone()
 
     def _follow_stream(self) -> None:
-        """Have the feed hand over on PyTorch's current stream, which nobody else can ask for."""
+        """Have the feed hand over on PyTorch's current stream, which only PyTorch knows."""
         stream = torch.cuda.current_stream(self._cuda)
         if stream != self._stream:
             self.feed.to_stream(stream)

@@ -33,8 +33,8 @@ class Blob(ArrayHabits):
     """An array of up to 32 axes, its data and its diff, each on the host and on a device.
 
     ``shape``, ``dtype`` and ``device`` say what it is; ``cpu_data()`` and its siblings reach the
-    bytes; each of the two :class:`SyncedMemory` objects is guarded, the shape is not: whoever
-    reshapes a blob must be alone with it.
+    bytes. Each of the two :class:`SyncedMemory` objects is guarded, the shape is not: while a
+    thread reshapes a blob, no other may use it.
 
     Why it is this large: it is the interface of Caffe's Blob, method by method.
 
@@ -85,7 +85,7 @@ class Blob(ArrayHabits):
         return value
 
     def copy_from(self, source: Blob, *, copy_diff: bool = False, reshape: bool = False) -> None:
-        """Copy another blob's data, or its diff, whatever the heads of both are.
+        """Copy another blob's data, or its diff, from where its newest bytes are.
 
         The copy is made where the newest bytes of the source are: on the device, on the current
         stream and without a wait, if both blobs are on one device and the source's head is at

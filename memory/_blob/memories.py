@@ -50,7 +50,7 @@ _DTYPES: Final = tuple(
 class BlobMemories(BlobShape, Closeable):
     """A shape, a dtype, and memories of that size for data and diff.
 
-    After :meth:`close`, whatever needs a memory raises ClosedError.
+    After :meth:`close`, each call that needs a memory raises ClosedError.
     """
 
     __slots__ = (
@@ -195,7 +195,7 @@ class BlobMemories(BlobShape, Closeable):
         """Wait for pushes in flight and release the memories. Idempotent.
 
         Memories that are shared with another blob stay as they are for that one. The failure of a
-        push that nobody has seen is logged, as in :meth:`SyncedMemory.close`.
+        push that was not raised yet is logged, as in :meth:`SyncedMemory.close`.
         """
         memories = [memory for memory in (self._data, self._diff) if memory is not None]
         self._data = self._diff = self._shape_data = None
@@ -205,7 +205,7 @@ class BlobMemories(BlobShape, Closeable):
                 memory.synchronize()
             except DeviceError as error:
                 # Its text only: a kept record would keep the frames, and with them the buffers.
-                _logger.warning("closed with a failed push that nobody has seen: %s", str(error))
+                _logger.warning("closed; a failed push had not been raised yet: %s", str(error))
 
     @property
     def state_string(self) -> str:
@@ -250,7 +250,7 @@ class BlobMemories(BlobShape, Closeable):
         self._capacity = count
 
     def _replace(self, data: SyncedMemory, give: Callable[[SyncedMemory], None]) -> None:
-        """Take new memories of the blob's size, give the data's a side, and let the old one go."""
+        """Take new memories of the blob's size, give the data's a side, and drop the old one."""
         with self._unchanged_on_failure():
             self._renew(self._count)
             give(self.data)

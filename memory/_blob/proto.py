@@ -1,6 +1,6 @@
 """Blobs to and from BlobProto messages, of any class that has their fields.
 
-Nothing here knows protobuf: a message is whatever has Caffe's field names and protobuf's
+Nothing here imports protobuf: a message is any object with Caffe's field names and protobuf's
 ``HasField`` and ``ClearField``. Two generations of the format exist: the shape is in ``shape``, or
 in the legacy ``num``, ``channels``, ``height``, ``width``, which win if any of them is set; values
 are in ``data`` and ``diff`` as floats, or in ``double_data`` and ``double_diff``, which win if not

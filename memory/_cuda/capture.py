@@ -23,15 +23,15 @@ _RELAXED: Final = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 def stay_out_of_captures() -> None:
     """Let the calling thread's calls to CUDA neither spoil a capture nor be refused for one.
 
-    Once on each thread of ours, with a device current. Never on a caller's thread: whoever captures
-    there may rely on being stopped.
+    Once on each thread of ours, with a device current.
     """
+    # Never on a caller's thread: a capture there may rely on such calls being refused.
     _exchange(_RELAXED)
 
 
 @contextmanager
 def out_of_captures() -> Iterator[None]:
-    """Do so within a ``with`` block, on whatever thread: for a question that does no harm."""
+    """Do so within a ``with`` block, on any thread: for a query that does no harm."""
     mode = _exchange(_RELAXED)
     try:
         yield

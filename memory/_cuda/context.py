@@ -83,7 +83,7 @@ class CudaContext:
 
         Args:
             operation: What for, for the DeviceError that a failure becomes.
-            pending: Says which work has not been seen to finish, and may be what failed.
+            pending: Names the work that is not known to have finished, and may be what failed.
         """
         return _Call(self, operation, pending)
 
@@ -124,7 +124,7 @@ class CudaContext:
                 event.synchronize()
 
     def take_event(self) -> EventToken:
-        """Return an event of CUDA's that nobody uses; within ``call``."""
+        """Return an unused event of CUDA's; within ``call``."""
         try:
             handle = self._idle_events.popleft()  # atomic: finalizers append to it
         except IndexError:
@@ -132,7 +132,7 @@ class CudaContext:
         return EventToken(handle, self._idle_events)
 
     def destroy_events(self) -> None:
-        """Destroy the events that nobody uses; within ``call``."""
+        """Destroy the unused events; within ``call``."""
         while self._idle_events:
             runtime.eventDestroy(self._idle_events.popleft())
 
@@ -159,7 +159,7 @@ class CudaContext:
         Args:
             operation: What was asked.
             error: The CUDARuntimeError.
-            pending: The work that had not been seen to finish, and may be what failed.
+            pending: The work that was not known to have finished, and may be what failed.
         """
         reason = str(error)
         if getattr(error, "status", None) in CAPTURE_ERRORS:

@@ -1,7 +1,7 @@
 """The release of what a stream's queued work holds, as soon as it has run, on a waiter's thread.
 
-A lease that a copy holds has to come back although nobody asks the stream for anything any more, as
-when all of a ring's slots wait for just that.
+A lease that a copy holds has to come back even if the stream is never used again, as when all of a
+ring's slots wait for just that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a GPU's memory is handed to CuPy, PyTorch, JAX and whoever else speaks their protocols.
+"""How a GPU's memory is handed to CuPy, PyTorch, JAX and other libraries with their protocols.
 
 Nothing is copied. Every array and capsule keeps the buffer, and with it the buffer's owner, a
-feed's lease for one. The order of work is the buffer's: whoever gave it out has put the calling
-thread's current stream behind the work that fills it, so the current stream is the one to name.
+feed's lease for one. Work is ordered by the buffer: when it was handed out, the calling thread's
+current stream was put behind the work that fills it, so the current stream is the one to name.
 """
 
 from __future__ import annotations

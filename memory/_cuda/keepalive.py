@@ -1,9 +1,9 @@
 """What queued work on a GPU holds, and until when.
 
-CUDA keeps nothing alive: a copy goes on reading a host buffer that Python has freed, and finds
-there what the next owner has written. So whatever is given to a stream is added to its `KeepAlive`
-together with all that it uses. An event that is recorded seals what was added since the last one
-into a `Segment`, which is released once the event has passed; a stream's segments in order.
+CUDA keeps nothing alive: a copy would read a host buffer that Python has freed, with the bytes of
+its next owner. So all work that is given to a stream is added to its `KeepAlive`, with all that it
+uses. An event that is recorded seals what was added since the last one into a `Segment`, which is
+released once the event has passed; a stream's segments in order.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Segment:
 class KeepAlive:
     """What one stream's work holds.
 
-    `add`, `drop_last` and `seal` are for whoever gives the stream its work, one at a time. All else
-    may be called by any thread at any time.
+    `add`, `drop_last` and `seal` are called under the stream's lock, along with the work that they
+    are about. All else may be called by any thread at any time.
     """
 
     def __init__(self) -> None:
         # Held for moments only: no finalizer runs within it.
         self._lock = threading.Lock()
-        # Held while references are dropped, and never taken by add() or seal(): so whoever has seen
-        # an event pass may rely on nothing being held any more, also if another thread saw it
-        # first. Reentrant, because a finalizer that runs here may ask for another event.
+        # Held while references are dropped, so that release() returns only when nothing is held any
+        # more, also if another thread was first. Never taken by add() or seal(). Reentrant, because
+        # a finalizer that runs here may query another event.
         self._releasing = threading.RLock()
         self._uncovered: list[tuple[str, object]] = []
         self._segments: deque[Segment] = deque()
@@ -89,11 +89,7 @@ class KeepAlive:
             return (self._segments[0].number, self._segments[0].token) if self._segments else None
 
     def release(self, number: int) -> None:
-        """Release what the work up to an event that has passed was holding.
-
-        Args:
-            number: The event's.
-        """
+        """Release what the work up to an event that has passed was holding."""
         released: list[Segment] = []
         with self._releasing:
             with self._lock:

@@ -72,9 +72,6 @@ def load(kernel: Any) -> None:
 
     It loads lazily, and may wait for all the device's work to do so: a launch would wait for
     streams that it has nothing to do with, with its own stream's lock held.
-
-    Args:
-        kernel: CuPy's.
     """
     _ = kernel.num_regs  # what is asked about is loaded
 
@@ -86,7 +83,7 @@ def queue(state: StreamState, operation: str, run: Callable[[], object], *holds:
         state: The stream.
         operation: What it is, for errors.
         run: Launches kernels on CuPy's current stream.
-        *holds: The buffers, and whatever else has to stay alive until they have run.
+        *holds: The buffers, and all else that has to stay alive until they have run.
     """
 
     def launch(_: int) -> None:
@@ -105,7 +102,7 @@ def explained(device: str, operation: str) -> Iterator[None]:
     try:
         yield
     except runtime.CUDARuntimeError:
-        raise  # explained by whoever makes the call
+        raise  # explained by the caller
     except Exception as error:
         if "DynamicLib" in type(error).__name__:
             raise NotImplementedDeviceError(

@@ -1,7 +1,7 @@
 """The kernels behind a GPU's maths: their source, and how they are launched.
 
 They are the project's own and not CuPy's, so that their roundings are those of every other device
-and their source is at hand: it uses CUDA's built-ins only, by their plain names, and the tests
+and their source is known: it uses CUDA's built-ins only, by their plain names, and the tests
 compile it as C++ and run it on the host.
 """
 

@@ -1,11 +1,7 @@
 """Memory of a GPU and pinned memory of the host: allocated exactly, freed by `DeferredFree`.
 
-No pool decides when memory is used again. CuPy's pinned pool rounds up to a power of two and hands
-a block out again while a copy from it is in flight; its device pool knows of one stream only.
-Here a block is one allocation, and lives until no buffer, array or queued copy refers to it; and
-then until all work of every stream that the device has met has run. Whoever was handed an address
-may have queued work on it on a stream of their own, which refers to nothing. ``cudaFree`` is known
-to wait for that by itself, and nowhere promised to; so it is waited for explicitly.
+A block is one allocation, and lives until no buffer, array or queued copy refers to it, and then
+until all work of every stream that the device has met has run.
 """
 
 from __future__ import annotations
@@ -31,7 +27,9 @@ _logger = logging.getLogger("memory")
 FALLBACK_OPTION: Final = "pageable_fallback"
 
 
-# Called on the thread of `DeferredFree`, which has waited for the streams.
+# Called on the thread of `DeferredFree`, which has waited for the streams: a library that was given
+# an address may have queued work there on a stream of its own. ``cudaFree`` is known to wait for
+# such work, but that is promised nowhere.
 
 
 def _free_device(ptr: int) -> None:
@@ -108,6 +106,7 @@ class CudaMemory:
             DeviceMemoryError: If there is not enough.
         """
         nbytes = check_nbytes("nbytes", nbytes)
+        # Not from CuPy's pool, which hands memory out again in the order of one stream only.
         ptr = self._allocate(
             f"alloc_device of {nbytes} bytes",
             lambda: runtime.malloc(nbytes) if nbytes else 0,
@@ -132,6 +131,8 @@ class CudaMemory:
         nbytes = check_nbytes("nbytes", nbytes)
         if nbytes == 0:
             return allocate_host(0, self.host)
+        # Not from CuPy's pool, which rounds up to a power of two and hands a block out again while
+        # a copy from it is in flight.
         ptr = self._allocate(
             f"alloc_host of {nbytes} bytes",
             # Portable: pinned for every GPU of the process, not only for this one.
@@ -167,7 +168,7 @@ class CudaMemory:
         self._context.deferred_free.settle()
         try:
             with self._context.call(operation):
-                # What CuPy's pool keeps for later is of no use to anybody if this fails.
+                # Unused blocks that CuPy's pool keeps would be missing here.
                 pool.free_all_blocks()
                 return allocate()
         except DeviceError as error:

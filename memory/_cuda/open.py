@@ -13,17 +13,6 @@ if TYPE_CHECKING:
     from memory._cuda.device import CudaDevice
 
 
-def cuda_ordinals() -> range:
-    """Return the numbers of the GPUs that this process can use.
-
-    Asks the driver; makes no context on any of them.
-
-    Raises:
-        DeviceUnavailableError: If there is none, with the reason and the cure.
-    """
-    return range(count_gpus("cuda"))
-
-
 def open_cuda(ordinal: int | None, **options: Any) -> CudaDevice:
     """Open a GPU; called by ``open_device``.
 

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 class CudaOwner(abc.ABC):
-    """What kernels, sums and exports need of the ``CudaDevice`` that they belong to.
-
-    Args:
-        context: The GPU.
-    """
+    """What kernels, sums and exports need of the ``CudaDevice`` that they belong to."""
 
     def __init__(self, context: CudaContext) -> None:
         self.context = context

@@ -5,7 +5,6 @@ the other modules of the CUDA device need of CuPy they take from here, after ``o
 a GPU.
 
 Every way in which there can be no usable GPU has a message and a cure of its own.
-``cupy.cuda.is_available()`` is not asked: it swallows the reason, and keeps its answer for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ except (ImportError, OSError) as error:  # CuPy, a library that it needs, the fo
     if isinstance(error, OSError) and error.errno in _NO_MORE:
         raise
     cupy = None
-    # Without its traceback, whose frames would keep alive what the first caller has in hand.
+    # Without its traceback, whose frames would keep the first caller's objects alive.
     _import_error = error.with_traceback(None)
 
 
@@ -69,6 +68,7 @@ def count_gpus(spec: str) -> int:
     if cupy is None:
         raise _without_cupy(spec) from _import_error
     try:
+        # Not cupy.cuda.is_available(): it swallows the reason, and keeps its answer for ever.
         count = int(runtime.getDeviceCount())
     except runtime_error() as error:
         raise unavailable(spec, error) from error
@@ -141,7 +141,7 @@ FORK_CURE: Final = (
 
 
 CAPTURE_CURE: Final = (
-    "take the batch, and let go of earlier ones, before the capture; a graph reads the same memory "
+    "take the batch, and release earlier ones, before the capture; a graph reads the same memory "
     "every time, so copy each batch to memory of your own for it"
 )
 

@@ -131,7 +131,7 @@ class DeferredFree:
             postponed, self._postponed = self._postponed, []
             while postponed:
                 self._free(postponed.pop(0))
-            # Within the lock of start() and expect(): whoever comes later starts another thread.
+            # Within the lock of start() and expect(): a later call starts another thread.
             with self._lock:
                 if self._retired and self._num_expected == 0 and self._queue.empty():
                     self._thread = self._start = None
@@ -145,7 +145,7 @@ class DeferredFree:
     def _free(self, freeing: _Freeing) -> None:
         free, what, expected = freeing
         try:
-            runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
+            runtime.setDevice(self._ordinal)  # not set back: the thread is ours
             self._wait_for_streams()
             free(what)
         except Exception as error:  # noqa: BLE001 - in a lost context nothing can be freed
@@ -222,7 +222,7 @@ class Waiters:
 
     def _run(self) -> None:
         with suppress(runtime.CUDARuntimeError):  # the wait reports it as well
-            runtime.setDevice(self._ordinal)  # the thread is ours: nobody wants another one back
+            runtime.setDevice(self._ordinal)  # not set back: the thread is ours
         stay_out_of_captures()
         me = threading.current_thread()
         job = self._next_job()
@@ -254,7 +254,7 @@ class Waiters:
 def _wait_and_call(event: Awaited, callback: Callable[[], None]) -> None:
     try:
         _wait(event)
-    except Exception as error:  # noqa: BLE001 - the event raises it for whoever asks
+    except Exception as error:  # noqa: BLE001 - the event raises it when it is queried
         _logger.debug("an event for which a callback waits has failed: %s", str(error))
     try:
         callback()

@@ -3,11 +3,6 @@
 A ``CudaStream`` is a handle. What has to outlive it, CUDA's stream and what its queued work holds,
 is its ``StreamState``. While there is such work a waiter thread holds the state, and releases
 what has run; when a handle of ours is collected open, `DeferredFree` ends the stream.
-
-Two of CUDA's handles stand for no stream of their own. 1 is the null stream, like 0. 2 is the
-*calling thread's* default stream, so handing it to another thread would name another stream: the
-state remembers whose it is, and reaches it from elsewhere through the null stream, with which CUDA
-orders every thread's default stream in both directions.
 """
 
 from __future__ import annotations

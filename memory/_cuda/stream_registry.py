@@ -139,7 +139,7 @@ def _handle_of(found: Any) -> int:
 
 def _ordinal_of(found: object) -> int | None:
     """Return the GPU that a stream says it belongs to, None if it does not say."""
-    # CuPy: -1 for a stream of whatever device is current; torch: device_index.
+    # CuPy: -1 for a stream of the current device, whichever that is; torch: device_index.
     for attribute in ("device_id", "device_index"):
         ordinal = getattr(found, attribute, None)
         if isinstance(ordinal, int) and ordinal >= 0:

@@ -50,7 +50,8 @@ class StreamState:
         self.foreign = foreign
         self.closed = False
         self.keep_alive = KeepAlive()
-        # Handle 2 names the *calling* thread's default stream, so the state remembers whose it is.
+        # Two handles name no stream of their own. 1 is the null stream, like 0. 2 is the *calling*
+        # thread's default stream: on another thread it would be another, so the state notes whose.
         self._thread = threading.get_ident() if ptr == PER_THREAD else None
         self._number = 0
         self._watched = False
@@ -154,8 +155,8 @@ class StreamState:
         Raises:
             DeviceError: It is being captured.
         """
-        # Work would go into the graph and not run now, and so would an event: nobody could wait for
-        # it. Asking does the capture no harm; trying would spoil it.
+        # Work would go into the graph and not run now, and so would an event, which could never be
+        # waited for. The query does the capture no harm; trying would spoil it.
         if self._is_captured():
             raise DeviceError(
                 self.context.name,
@@ -220,7 +221,7 @@ class StreamState:
             drain = Drain(self.context, self.keep_alive, self._cover)
             self.context.waiters.wait(drain, _do_nothing)
         except RuntimeError as error:
-            # The stream's next event that is seen to pass releases it instead.
+            # The stream's next event that is found passed releases it instead.
             _logger.warning("no thread to watch stream %r: %s", self.name, str(error))
             self._watched = False
 
@@ -231,7 +232,7 @@ class StreamState:
                 self.refuse_capture("record")
                 self._record()
                 return True
-            # Within the lock: whoever queues work after this starts another drain.
+            # Within the lock: work that is queued after this starts another drain.
             self._watched = False
             return False
 

@@ -1,9 +1,8 @@
-"""Who counts the bytes of a memory that are in use.
+"""Counts of the bytes of a memory that are in use.
 
-Bytes are taken by ordinary calls and given back by finalizers, and a finalizer may run within a
-garbage collection on any thread, also on one that is just inside of this module's lock. Giving back
-therefore takes no lock: it appends to a deque, which is atomic, and whoever next takes or asks
-settles what has come back.
+Bytes are taken by ordinary calls and given back by finalizers, which may run within a garbage
+collection on any thread, also on one that holds this module's lock. Giving back therefore takes no
+lock: it appends to a deque, which is atomic, and the next call that takes or asks settles it.
 """
 
 from __future__ import annotations

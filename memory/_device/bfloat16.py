@@ -114,7 +114,7 @@ class _VersionedHead(ctypes.Structure):
 
 
 def named_bfloat16(capsule: Any) -> Any:
-    """Give a DLPack capsule of uint16 that nobody has taken yet the type bfloat16.
+    """Give a DLPack capsule of uint16 that was not consumed yet the type bfloat16.
 
     Args:
         capsule: Made for this call, by NumPy or CuPy: of either version of the protocol.

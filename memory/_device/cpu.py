@@ -1,8 +1,8 @@
 """The device without a second memory.
 
 Host buffers are all it has. Whatever needs a device's memory, a stream or an event raises
-``NoDeviceMemoryError``: there is nothing that could be in flight here, so code that asks for it has
-taken a wrong turn, and Caffe's CPU_ONLY build stops at the same places.
+``NoDeviceMemoryError``: nothing can be in flight here, so a call for it is a mistake. Caffe's
+CPU_ONLY build stops at the same places.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _refuse(operation: str) -> Callable[..., NoReturn]:
-    """Make a method that raises NoDeviceMemoryError, whatever it is given."""
+    """Make a method that raises NoDeviceMemoryError for any arguments."""
 
     def method(self: CpuDevice, *_: Any, **__: Any) -> NoReturn:
         raise NoDeviceMemoryError(self.name, operation=operation)

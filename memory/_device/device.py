@@ -13,7 +13,7 @@ Rules that hold on all of them, and that the contract test checks:
 * A copy keeps both of its ends alive until it has run, so nothing has to wait for it before it
   drops a reference. It reads the bytes that are there when it *runs*: refilling a host buffer
   before the copy's event has passed tears the data.
-* The current stream belongs to the calling thread; nobody else changes it.
+* The current stream belongs to the calling thread; no other thread changes it.
 * Every method may be called from any thread.
 * Buffers are freed by reference counting, possibly within a garbage collection on any thread;
   freeing takes no lock and makes no device call.
@@ -53,7 +53,7 @@ class UseObserver(Protocol):
 
 @final
 class DeviceBuffer:
-    """A range of a device's memory: an address, a size, and whoever keeps the memory alive.
+    """A range of a device's memory: an address, a size, and an owner that keeps the memory alive.
 
     Attributes:
         ptr: Address of the first byte in the device's memory; never an address of the host's.
@@ -259,7 +259,7 @@ class Device(
         ...
 
     def dedicate_thread(self) -> None:
-        """Take the calling thread, which is to be nobody else's, into this device's service.
+        """Take the calling thread, which has no other use, into this device's service.
 
         Every call leaves the caller's current GPU as it was. On a thread that was given to this
         device the GPU becomes, and stays, the current one instead: a new thread's current GPU is

@@ -97,8 +97,8 @@ class Failure:
 def held_too_long(limit_s: float | None) -> TimeoutError:
     """Return the error of a stream that was held until its limit."""
     return TimeoutError(
-        f"held for {limit_s} s and not released; whoever is to release the stream probably waits "
-        f"for it"
+        f"held for {limit_s} s and not released; the code that is to release the stream probably "
+        f"waits for it"
     )
 
 
@@ -165,7 +165,7 @@ class HostEvent:
             timeout_s: Seconds; None for no end.
 
         Raises:
-            DeviceError: It had not passed when the process was forked: nobody lets it pass here.
+            DeviceError: It had not passed when the process was forked: it never will here.
         """
         if self._passed:
             return True
@@ -179,7 +179,7 @@ class HostEvent:
         gate = threading.Lock()
         gate.acquire()
         self.notify(gate.release)
-        # A wait that Ctrl-C interrupts leaves a gate that is opened later, for nobody.
+        # A wait that Ctrl-C interrupts leaves a gate, which is opened later without effect.
         return gate.acquire(timeout=-1 if timeout_s is None else timeout_s)
 
     def notify(self, callback: Callable[[], None]) -> None:

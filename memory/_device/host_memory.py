@@ -81,7 +81,7 @@ class BlockBuffer:
     """A hold on a block of host memory; see ``HostBuffer``.
 
     Args:
-        block: The memory: of whatever kind, with an ``__array_interface__``.
+        block: The memory, of any kind that has an ``__array_interface__``.
     """
 
     _called = "host buffer"

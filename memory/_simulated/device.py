@@ -164,9 +164,6 @@ class SimulatedDevice(SimulatedKernels, Closeable):
         For tests, through ``memory.testing.peek``: nothing is waited for, so this is where a copy
         that has not run yet shows.
 
-        Args:
-            buffer: Of this device.
-
         Returns:
             uint8, shape (nbytes,).
         """

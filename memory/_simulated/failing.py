@@ -281,7 +281,7 @@ class FailingDevice(Closeable):
         """
         if buffer.device is not self:
             raise DeviceMismatchError("buffer", expected=repr(self), found=repr(buffer.device))
-        # The buffer as the owner: whatever it keeps alive stays so while the work is queued.
+        # The buffer as the owner: what it keeps alive stays so while the work is queued.
         return DeviceBuffer(buffer.ptr, buffer.nbytes, device=self.inner, owner=buffer)
 
     def _queue(self, operation: str, *args: object, stream: Stream, **options: object) -> None:

@@ -293,7 +293,9 @@ class StreamWorker:
             with _running_lock:
                 _running.discard(self)
         if self.failure is not None and not self.failure.seen:
-            _logger.error("stream %r ended with a failure nobody saw: %s", self.name, self.failure)
+            _logger.error(
+                "stream %r ended; a failure had not been raised yet: %s", self.name, self.failure
+            )
 
 
 _running_lock = threading.Lock()

@@ -1,8 +1,8 @@
 """How host memory is taken from, and handed to, other libraries: always as views, never as copies.
 
 What comes in is the caller's own array, checked to be usable as it is. What goes out is an array
-whose base leads back to that one: NumPy shortens a chain of ndarray bases but stops at a foreign
-object, so an array made from a lease (an object with ``__array_interface__``) keeps the lease alive
+whose base leads back to that one. NumPy shortens a chain of ndarray bases but stops at another kind
+of object: an array made from a lease (an object with ``__array_interface__``) keeps the lease alive
 through every slice, reshape, tensor and DLPack capsule made of it.
 
 Where the device's memory is CUDA's, its side is handed out as well, by ``cupy()``, by DLPack and by

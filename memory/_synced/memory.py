@@ -43,9 +43,9 @@ _logger = logging.getLogger("memory")
 class SyncedMemory(Closeable):
     """A number of bytes with a host side and a device side, either allocated when first touched.
 
-    What nobody has written is zero. Any thread may call any method: each is one step, guarded by a
-    lock that no finalizer takes. The views handed out are not guarded; two threads that share them
-    agree between themselves who writes.
+    Bytes that were never written are zero. Any thread may call any method: each is one step,
+    guarded by a lock that no finalizer takes. The views handed out are not guarded; two threads
+    that share them agree between themselves who writes.
 
     A view shows the newest bytes until the next call that moves the head; its memory is good for as
     long as it lives. An access that needs the other side's bytes copies them on the calling
@@ -53,8 +53,9 @@ class SyncedMemory(Closeable):
     been given until then, and waits for the copy. Access to the device alone waits for nothing: the
     current stream is put behind a push in flight and behind those streams.
 
-    After :meth:`close` whatever reaches the bytes raises ClosedError. Collection waits for nothing:
-    before you refill an array that was given to it, call ``push_event.synchronize()``, or close it.
+    After :meth:`close` each call that reaches the bytes raises ClosedError. Collection waits for
+    nothing: before you refill an array that was given to it, call ``push_event.synchronize()``, or
+    close it.
 
     Why it is this large: it is the interface of Caffe's SyncedMemory, and its like for pushes.
 
@@ -169,7 +170,7 @@ class SyncedMemory(Closeable):
         """Write all of the bytes on the host without a look at the old ones.
 
         As :meth:`mutable_cpu_data`, but nothing is copied or zeroed: what the view shows at first
-        is unspecified, and whatever is not written stays so.
+        is unspecified, and what is not written stays so.
 
         Returns:
             A writable view, uint8, shape (size,).
@@ -253,9 +254,9 @@ class SyncedMemory(Closeable):
 
         Args:
             buffer: Of this object's device, exactly ``size`` bytes.
-            filled: Passes when the work that fills the buffer has run: whoever asks for the bytes
-                is put behind it, as behind a push. Without it, such work must be on, or ordered
-                before, the streams that are current where the bytes are asked for.
+            filled: Passes when the work that fills the buffer has run: later calls for the bytes
+                are ordered behind it, as behind a push. Without it, such work must be on, or
+                ordered before, the streams that are current where the bytes are asked for.
             host: The same bytes, as an array for :meth:`set_cpu_data`. Both sides are set then, as
                 after a push with ``filled`` for its event, and the head is at SYNCED.
 
@@ -288,9 +289,9 @@ class SyncedMemory(Closeable):
         Args:
             stream: Of this object's device; runs the copy.
             ends: The same two sides, as objects that the copy keeps alive instead of this one's
-                own until it has run: (device buffer, (size,) uint8 host array). For whoever lends
-                the sides and counts on :attr:`push_event` itself, so that a copy in flight does
-                not count as a use of what was lent.
+                own until it has run: (device buffer, (size,) uint8 host array). For an owner that
+                lends the sides and waits for :attr:`push_event` itself, so that a copy in flight
+                does not count as a use of what was lent.
 
         Raises:
             NoDeviceMemoryError: The device has no memory of its own.
@@ -311,7 +312,7 @@ class SyncedMemory(Closeable):
             self._head = step.head
 
     def copy_from(self, source: SyncedMemory, *, nbytes: int | None = None) -> None:
-        """Copy another object's bytes to the start of this one's, whatever both heads are.
+        """Copy another object's newest bytes to the start of this one's.
 
         The copy is made on the side where the newest bytes of the source are: on the device, on the
         current stream and without a wait, if its head is at HEAD_AT_GPU or SYNCED and both objects
@@ -361,7 +362,7 @@ class SyncedMemory(Closeable):
     def close(self) -> None:
         """Wait for a push in flight and release both sides. Idempotent.
 
-        Views and buffers handed out keep their memory. The failure of a push that nobody has seen
+        Views and buffers handed out keep their memory. The failure of a push that was not raised
         is logged, not raised: the contents are being thrown away.
         """
         # Swapped within the lock and waited for without it: other threads are refused at once.
@@ -373,7 +374,7 @@ class SyncedMemory(Closeable):
             sides.settle()
         except DeviceError as error:
             # Its text only: a kept record would keep the frames, and with them the buffers.
-            _logger.warning("closed with a failed push that nobody has seen: %s", str(error))
+            _logger.warning("closed; a failed push had not been raised yet: %s", str(error))
 
     def __repr__(self) -> str:
         event = self._sides.in_flight
@@ -398,7 +399,7 @@ class SyncedMemory(Closeable):
             elif step.work is Work.COPY_TO_HOST:
                 self._sides.copy_to_host()
             host = self._sides.need_host()
-            # Last: whatever failed before this has left the head where it was.
+            # Last: a failure before this has left the head where it was.
             self._head = step.head
             return host
 

@@ -81,8 +81,8 @@ class Sides:
     def copy_to_host(self) -> None:
         """Copy the device side to the host side on the current stream, and wait for it.
 
-        What a closed device holds can still be read: whoever closes a device need not be whoever
-        has some of its memory.
+        What a closed device holds can still be read: its memory may have owners that did not close
+        it.
         """
         self.settle()
         try:
@@ -163,7 +163,7 @@ class Sides:
         try:
             self.in_flight = stream.record()
         except BaseException:
-            # Without an event nobody could wait for this copy later.
+            # Without an event there is nothing to wait for later.
             with contextlib.suppress(SyncedMemoryError):
                 stream.synchronize()
             raise

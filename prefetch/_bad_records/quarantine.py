@@ -34,9 +34,6 @@ class Quarantine:
     It is created with the first bad record, and added to where it exists. What is in it can be read
     like any database of Datums, as far as its records can. Several feeds of a process, and several
     processes, may have the same one.
-
-    Args:
-        path: Its folder.
     """
 
     def __init__(self, path: Path) -> None:

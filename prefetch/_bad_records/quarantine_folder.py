@@ -74,14 +74,14 @@ def make_database(folder: Path, *, map_size: int) -> None:
     lock = folder / "lock.mdb"
     if not lock.exists():
         # LMDB maps it: where the disk is full, touching a page of it that is not there kills the
-        # process with SIGBUS. It is opened here only where nobody has it: to close a descriptor
-        # of a file gives up every lock that the process has on it.
+        # process with SIGBUS. Opened here only where the process has it nowhere else: closing one
+        # descriptor of a file releases every lock that the process has on it.
         with _draft_of(lock) as draft, draft.open("xb") as file:
             os.posix_fallocate(file.fileno(), 0, LOCK_FILE_BYTES)
 
 
 def check_regular(folder: Path) -> None:
-    """Refuse a quarantine where what is opened for writing is a link, a pipe or the like.
+    """Refuse a quarantine whose files are links, pipes or anything else but regular files.
 
     Raises:
         QuarantineError: It is.

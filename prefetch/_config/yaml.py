@@ -1,6 +1,6 @@
 """YAML of version 1.2 as plain values, with the line of every key.
 
-ruamel.yaml scans, parses and tells ``1e-3`` from text; what is made of its events is decided here:
+ruamel.yaml scans, parses and tells ``1e-3`` from text; the values of its events are made here:
 numbers are numbers, ``off`` and ``yes`` are text, a key given twice is a fault, and what could
 build objects or blow a small file up to gigabytes (tags, aliases) is refused. Events come one by
 one, so that every such fault of a file is reported, not the first alone.

@@ -11,7 +11,7 @@
         CorruptDatabaseError (ValueError)          its pages contradict each other
         EmptyDatabaseError (ValueError)            it has no records
         DatabaseTruncatedError (OSError)           the file is shorter than its pages
-        DatabaseChangedError (RuntimeError)        a writer got past the snapshot being read
+        DatabaseChangedError (RuntimeError)        a writer overwrote the snapshot being read
         DatabaseInUseError (RuntimeError)          other code of this process holds it open
       StateError (ValueError)                    a saved state belongs to something else
       RecordError (ValueError)                   one record is bad; says which

@@ -41,7 +41,7 @@ def describe_text(text: str) -> str:
 
 
 def find_cure(text: str) -> str | None:
-    """Return what to do about a limit of the process that a text tells of; None for another."""
+    """Return what to do about the limit of the process that a text names; None for no limit."""
     return next((_CURES[number] for number in _LIMITS if os.strerror(number) in text), None)
 
 

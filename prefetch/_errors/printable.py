@@ -50,7 +50,7 @@ def printable_path(path: str) -> str:
 
 
 def printable_option(name: str) -> str:
-    """Return the name of an option as it stands in an error, whatever a file calls one."""
+    """Return the name of an option, which may be any text of a file, as an error shows it."""
     return printable_line(shorten(name, _LONGEST_SHOWN))
 
 
@@ -74,7 +74,7 @@ def _text(line: str) -> str:
         return line
     try:
         return line.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # a surrogate that stands for no byte, as from YAML's escapes
+    except UnicodeEncodeError:  # a surrogate that was no byte, as from YAML's escapes
         return line.encode("utf-8", "backslashreplace").decode()
 
 

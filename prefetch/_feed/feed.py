@@ -1,6 +1,6 @@
 """The public feed and its two iterators: thin shells around a prefetcher.
 
-The threads hold the prefetcher and never the feed, so that a feed nobody holds is collected; the
+The threads hold the prefetcher and never the feed, so that an abandoned feed is collected; the
 iterators hold the feed, so that ``for batch in prefetch.open(...)`` keeps it.
 """
 
@@ -51,8 +51,8 @@ class Feed:
     ``last_batch: wrap`` it is one endless stream, and a new ``for`` continues with the next batch.
     It serves one iterator at a time: a newer one ends an older one. The threads start with the
     first batch that is asked for. Safe to use, and to close, from any thread of the process that
-    opened it; a signal handler may save its state and close it, whatever it interrupts. What a
-    handler raises comes out of next() and leaves the feed open: the next next() serves the batch.
+    opened it; a signal handler may save its state and close it at any point. What a handler
+    raises comes out of next() and leaves the feed open: the next next() serves the batch.
 
     Args:
         config: The configuration.
@@ -254,7 +254,7 @@ class Feed:
         """Share what remains of the epoch out anew, among other processes.
 
         All ranks call it at the same place, between two batches that they have all been served, as
-        when one of them has left or joined. The loop that is running goes on: it serves the
+        when one of them has left or joined. The loop that is running continues: it serves the
         rest of the epoch in the new shares, as a feed would that loads the state with that number
         of ranks, and later epochs are shared so too. What was read ahead is dropped, and the
         counters of `stats` start again. Batches that the loop holds stay valid.
@@ -307,12 +307,12 @@ class Feed:
     def _restart(
         self, state: Mapping[str, Any] | None, ranks: Ranks, *, is_running: bool = False
     ) -> None:
-        """Go on with another prefetcher, from a state and with some ranks.
+        """Continue with another prefetcher, from a state and with some ranks.
 
         Args:
             state: The state.
             ranks: The ranks.
-            is_running: Whether the iterator that is being served goes on, too.
+            is_running: Whether the iterator that is being served continues, too.
         """
         prefetcher = self._start(state, ranks)
         try:
@@ -337,7 +337,7 @@ class Feed:
         is the next one anyhow nothing happens, so that a loop may call this before each of its
         epochs. Otherwise what was read ahead is dropped, and an earlier iterator ends. A state
         that was loaded in the middle of the epoch stays: then the rest of it is served. Under
-        ``rng: caffe`` the generator goes on from where it is.
+        ``rng: caffe`` the generator continues from where it is.
 
         Args:
             epoch: Its number, from 0.
@@ -385,8 +385,7 @@ class Feed:
         # load_state_dict() stopped the readers that this iterator waited for; the feed is open.
         return StaleIteratorError(
             "the feed was moved to another place while the iterator waited, as load_state_dict() "
-            "and reshard() do; "
-            "a new for-loop goes on from there"
+            "and reshard() do; a new for-loop continues from there"
         )
 
     def stats(self) -> FeedStats:
@@ -425,7 +424,7 @@ class Feed:
         valid. A failure behind the last batch taken, which no next() can raise any more, is logged.
 
         In a signal handler or a finalizer that interrupts another call of the feed on the same
-        thread it only tells the threads to stop: that call joins them, or the end of the process.
+        thread it only asks the threads to stop: that call joins them, or the end of the process.
         """
         self._prefetcher.close(wait=not is_nested())
 
@@ -514,8 +513,8 @@ class FeedIterator:
             StopIteration: The epoch is over.
             StaleIteratorError: A newer iterator of the feed has started.
             EpochsExhaustedError: Every configured epoch has been served.
-            BatchesHeldError: The consumer holds as many batches as it may; try again after letting
-                one go.
+            BatchesHeldError: The consumer holds as many batches as it may; try again after
+                releasing one.
             FeedBusyError: A signal handler or a finalizer calls it in the middle of another call.
             FeedClosedError: The feed is closed.
             PrefetchError: What went wrong in this batch; the feed is closed then.

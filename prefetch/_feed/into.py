@@ -1,4 +1,4 @@
-"""Batches copied into arrays that are always the same, for whoever cannot take new ones.
+"""Batches copied into arrays that are always the same, for consumers that cannot take new ones.
 
 A CUDA graph reads the same addresses every time it runs, and so does what ``torch.compile`` makes
 of a model with ``mode="reduce-overhead"``. The copy is queued on the consumer's stream, behind the

@@ -68,7 +68,7 @@ def read_labels(
 
 
 def _label(value: memoryview) -> int:
-    """Return a record's label, or what stands for none."""
+    """Return a record's label, or the value for no label."""
     try:
         datum = DATUM.read(value)
     except BadRecordError:

@@ -1,9 +1,8 @@
 """Reading files that a user has named: only what is a file is opened as one.
 
-To open a pipe that nobody writes into waits for ever, on a thread where Ctrl-C does not reach it,
-and a device may have no end. So pixels and arrays come from regular files. Lists, configurations
-and networks may also come through a pipe, as a shell's ``<(command)`` hands them over; waiting for
-its bytes has an end.
+Opening a pipe without a writer waits for ever, on a thread that Ctrl-C does not reach, and a device
+may have no end. So pixels and arrays come from regular files. Lists, configurations and networks
+may also come through a pipe, as from a shell's ``<(command)``, whose bytes have an end.
 """
 
 from __future__ import annotations

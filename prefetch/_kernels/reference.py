@@ -80,7 +80,7 @@ def fill(
     expected = _stored_shape(data.shape[1:], recipe)
     fitting: tuple[int, ...] | None = None  # neighbours mostly have the same shape
     step = max(1, _BLOCK_BYTES // max(1, data[:1].nbytes))
-    # Rows that were not filled in are computed along with their block, whatever they hold.
+    # Rows that were not filled in are computed along with their block; they are not used.
     with np.errstate(all="ignore"):
         for start in range(0, len(values), step):
             out = data[start : start + step]

@@ -112,7 +112,7 @@ class Consumer:
         return self._hand_over(taken)
 
     def lose(self, taken: Taken) -> None:
-        """Have a batch served again that the loop was not given, of whatever exception."""
+        """Have a batch served again that an exception kept from the loop."""
         taken.is_lost = True
         if self.is_cleaned_up:
             taken.drop()
@@ -163,7 +163,7 @@ class Consumer:
     ) -> _Waiter | None:
         """Take the claim's next batch and return None, or return what to wait at; never waits.
 
-        What it calls may be interrupted anywhere, and is then called again.
+        What it calls may be interrupted anywhere; the next call then does it again.
         """
         coordinator = self._coordinator
         guard = coordinator.guard

@@ -4,17 +4,12 @@ The lock guards the ring, the schedule and the delivery. It is held for bookkeep
 while a page may fault, an image is decoded, a copy is queued or anybody waits. Why no wait can
 hang:
 
-* Readers wait on the ring's inbox, a SimpleQueue: slots come back to it from finalizers, which may
-  take no lock. Whoever makes work while readers are idle puts a wake-up there. A reader declares
-  itself idle under the lock, after it has seen that there is no work, so that a wake-up put from
-  then on finds it. A spurious wake-up costs one extra poll.
+* Readers wait on the ring's inbox, a SimpleQueue, where slots come back from finalizers, which may
+  take no lock. A thread that makes work while readers are idle puts a wake-up there.
 * The consumer waits at a gate of its own, without the lock, or on a future of its event loop. Both
   are notified after what they wait for has become true; see `Gates`.
-* Stopping sets a flag and puts one wake-up a reader. It takes no lock, so that a finalizer can do
-  it. The last reader to leave cleans up.
-* A signal handler or a finalizer may come to a thread that holds the lock. What they may call
+* A signal handler or a finalizer may run on a thread that holds the lock. What they may call
   (position(), stats(), closing without waiting) takes none: it reads what is replaced as a whole.
-  The lock knows its thread, so that a next() there is refused.
 """
 
 from __future__ import annotations
@@ -22,18 +17,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import FeedClosedError
-from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.gates import Gates
 from prefetch._pipeline.locking import InterruptibleLock
-from prefetch._pipeline.planner import Planner
-from prefetch._pipeline.schedule import Opening, Part, Schedule
-from prefetch._ring.ring import Ring
+from prefetch._pipeline.schedule import Opening, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from prefetch._pipeline.components import Components
+    from prefetch._pipeline.delivery import Delivery
+    from prefetch._pipeline.planner import Planner
+    from prefetch._pipeline.schedule import Schedule
     from prefetch._ring.filling import Filling
+    from prefetch._ring.ring import Ring
 
 
 class Coordinator:
@@ -41,41 +37,39 @@ class Coordinator:
 
     Args:
         components: What the feed works with.
-        on_over: Called by the last reader that ends after `request_stop`, without the lock.
-
-    Attributes:
-        components: As given.
-        guard: The lock, as the consumer takes it.
-        lock: The lock itself; it guards ring, schedule and delivery.
-        gates: Where consumers wait.
         ring: The slots.
         planner: Plans batches.
         schedule: What is being filled.
         delivery: What is ready.
+        on_over: Called by the last reader that ends after `request_stop`, without the lock.
+
+    Attributes:
+        guard: The lock, as the consumer takes it.
+        lock: The lock itself; it guards ring, schedule and delivery.
+        gates: Where consumers wait.
         is_stopping: Whether the readers are to end.
         num_running: Readers that have begun and not ended.
         busy_s: Seconds that readers spent on work.
     """
 
-    def __init__(self, components: Components, *, on_over: Callable[[], object]) -> None:
-        order, prefetch = components.order, components.prefetch
+    def __init__(
+        self,
+        components: Components,
+        *,
+        ring: Ring,
+        planner: Planner,
+        schedule: Schedule,
+        delivery: Delivery,
+        on_over: Callable[[], object],
+    ) -> None:
         self.components = components
         self.guard = InterruptibleLock()
         self.lock = self.guard.lock
         self.gates = Gates()
-        self.ring = Ring(components.device, prefetch + 1, transform=components.device_transform)
-        self.planner = Planner(components)
-        self.schedule = Schedule(
-            self.ring, order, num_threads=components.num_threads, prefetch=prefetch
-        )
-        self.delivery = Delivery(
-            self.ring,
-            self.schedule,
-            order,
-            components.bad_records,
-            prefetch=prefetch,
-            max_batches_held=components.max_batches_held,
-        )
+        self.ring = ring
+        self.planner = planner
+        self.schedule = schedule
+        self.delivery = delivery
         self.is_stopping = False
         self.num_running = 0
         self.busy_s = 0.0
@@ -118,10 +112,11 @@ class Coordinator:
                 job = planned or schedule.find_job()
                 unneeded = ring.take_unneeded() if isinstance(job, Opening) else ()
                 if job is None:
-                    # Under the lock that has seen no work: a wake-up put from now on is for it too.
+                    # Idle from here on, under the lock that has seen no work: a wake-up that is put
+                    # from now on finds this reader too. One too many costs one extra poll.
                     schedule.num_idle += 1
                     if self._failure is not None:
-                        self.gates.notify_all()  # perhaps nobody is left who works at anything
+                        self.gates.notify_all()  # this may have been the last reader at work
                 if schedule.num_idle:
                     if job is not None:
                         schedule.wake_idle()
@@ -160,7 +155,7 @@ class Coordinator:
                 self.schedule.planning_done()
 
     def split_into_parts(self, filling: Filling) -> Part | None:
-        """Give a batch's parts to all readers; return the first, None if nobody wants the batch."""
+        """Give a batch's parts to all readers; return the first, None if the batch is discarded."""
         with self.lock:
             return self.schedule.split_into_parts(filling)
 
@@ -229,8 +224,8 @@ class Coordinator:
         if ring.is_abandoned:
             self.request_stop()
         elif self.is_stopping:
-            # Those wake-ups that tell readers to stop were taken in with the rest. The flag is set
-            # before they are put, so that whoever took one sees it here and puts them again.
+            # The wake-ups by which readers stop were taken in with the rest. The flag is set before
+            # they are put, so the reader that took one sees it here and puts them again.
             self._wake_all()
 
     # What others call -------------------------------------------------------------------------
@@ -254,8 +249,9 @@ class Coordinator:
         Safe in a finalizer.
 
         Args:
-            why: What to say of it to whoever asks for a batch later, if this is what closes it.
+            why: For the error of a later next(), if this is what closes the feed.
         """
+        # A flag and one wake-up a reader, and no lock: the thread may hold it already.
         if not self.is_stopping:
             self._why_closed = why
         self.is_stopping = True
@@ -267,7 +263,7 @@ class Coordinator:
             self.ring.inbox.put(None)
 
     def closed_error(self, cure: str) -> FeedClosedError:
-        """Return the error for what a closed feed is asked for: it says why it is closed."""
+        """Return the error of a call that a closed feed refuses; it says why the feed is closed."""
         return FeedClosedError(f"the feed is closed{self._why_closed}; {cure}")
 
     def drop_all(self) -> BaseException | None:

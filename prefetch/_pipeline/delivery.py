@@ -1,15 +1,14 @@
-"""Which batch the consumer gets next, and what it may hold.
+"""Which batch the consumer gets next.
 
-Batches are served by serial number, so their order never depends on the threads. Whatever went
-wrong in a batch stays with it and is raised in its turn.
+Batches are served by serial number, so their order never depends on the threads. An error in a
+batch stays with it and is raised in its turn.
 
 A `Delivery` is not thread-safe: the coordinator's lock guards it, but for what says otherwise.
 Nothing here waits.
 
-Signals interrupt the consumer between any two calls, and may raise anything. So what the consumer's
-thread changes here it changes in one assignment: an exception comes before all of it, or behind all
-of it. What takes several steps is left to the readers, which no signal reaches, or is done again by
-the next call.
+Signals interrupt the consumer between any two steps, and their handlers may raise anything. So what
+the consumer's thread changes it changes in one assignment, which has happened or not. What takes
+several steps is left to the readers, which no signal reaches, or is done again by the next call.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import (
-    BatchesHeldError,
     EpochsExhaustedError,
     StaleIteratorError,
     TooManyBadRecordsError,
@@ -27,6 +25,7 @@ from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
     from prefetch._bad_records.policy import BadRecords
+    from prefetch._pipeline.held_batches import HeldBatches
     from prefetch._pipeline.schedule import Schedule
     from prefetch._pipeline.served import Claim, Taken
     from prefetch._plan.order import Order
@@ -40,11 +39,10 @@ class Delivery:
 
     Args:
         ring: The slots.
-        schedule: Told which batches are no longer wanted.
+        schedule: Is notified of batches that are no longer wanted.
         order: Where epochs begin and end.
         bad_records: Counts those of the batches served.
-        prefetch: Batches kept ahead of the consumer.
-        max_batches_held: Batches that it may hold at a time.
+        held: What the consumer may hold.
 
     Attributes:
         served: What has been served; to be read without the lock.
@@ -57,28 +55,21 @@ class Delivery:
         order: Order,
         bad_records: BadRecords,
         *,
-        prefetch: int,
-        max_batches_held: int,
+        held: HeldBatches,
     ) -> None:
         self._ring = ring
         self._schedule = schedule
         self._order = order
         self._bad_records = bad_records
-        self._prefetch = prefetch
-        self._max_batches_held = max_batches_held
+        self._held = held
         self._ready: dict[int, Filling] = {}
         self._num_failed = 0
         self._claim: Claim | None = None
         self._adopted: tuple[Claim, bool] | None = None
         self.served = Served(0, order.first_epoch, False, (), 0, 0, 0)
 
-    @property
-    def serving(self) -> int:
-        """Serial number of the batch taken next."""
-        return self.served.next
-
     def take_over(self, earlier: Delivery, position: Position) -> bool:
-        """Have the iterator that another delivery serves go on here; before any reader runs.
+        """Continue the iterator that another delivery serves; before any reader runs.
 
         Nothing of the iterator changes before it asks for a batch here.
 
@@ -117,7 +108,7 @@ class Delivery:
         Where an exception interrupts it, it is to be called again.
 
         Raises:
-            Exception: As `claim`, `make_room` and `take`.
+            Exception: As `claim`, `HeldBatches.make_room` and `take`.
         """
         ring, schedule = self._ring, self._schedule
         if taken.num_ready < 0:
@@ -126,9 +117,12 @@ class Delivery:
             # Mostly the two have nothing to do; a small batch would feel a call of each.
             if claim is not self._claim or self.served.next == claim.end or schedule.is_behind:
                 self.claim(claim)
-            leased = ring.occupancy.num_leased
-            if leased >= self._max_batches_held or leased + self._prefetch > len(ring.slots):
-                self.make_room()
+            leased, held = ring.occupancy.num_leased, self._held
+            if leased >= held.max_batches_held or leased + held.prefetch > len(ring.slots):
+                served = self.served
+                held.make_room(
+                    is_next_ready=served.next in self._ready, is_repeat=served.lost is not None
+                )
             return self.take(taken)
         finally:
             # One batch fewer is ahead, or wanted, or a slot more is there.
@@ -154,32 +148,10 @@ class Delivery:
             if self._order.last_batch == "wrap":
                 claim.ended = True
             else:
+                # One assignment: a signal between two would end the epoch without counting it.
                 after = served._replace(epoch=served.epoch + 1, is_begun=False)
                 claim.ended, self.served = True, after
             raise EndOfEpoch
-
-    def make_room(self) -> None:
-        """Let the ring grow with what the consumer holds, so that ``prefetch`` stay ahead of it.
-
-        Raises:
-            BatchesHeldError: The consumer holds as many batches as it may.
-        """
-        ring, num_leased = self._ring, self._ring.occupancy.num_leased
-        # What has come back since may be in a reader's hands: asked of each slot where it matters.
-        if num_leased >= self._max_batches_held and self.served.lost is None:
-            held = [slot.filling.name for slot in ring.slots if slot.is_held and slot.filling]
-            if len(held) >= self._max_batches_held:
-                raise BatchesHeldError(
-                    max_batches_held=self._max_batches_held, batches=tuple(sorted(held))
-                )
-        lacking = num_leased + self._prefetch - len(ring.slots)
-        # What has come back to the inbox will be no more of these; where no batch is taken, and no
-        # call may come to ask again, it is counted.
-        # Nothing is known where the inbox also has the events of blocks of host memory in it.
-        returned = ring.inbox.qsize() - ring.num_wake_ups if ring.pool is None else 0
-        if lacking > 0 and (lacking > returned or self.served.next not in self._ready):
-            for _ in range(ring.num_held + self._prefetch - len(ring.slots)):
-                ring.grow()
 
     def take(self, taken: Taken) -> bool:
         """Take the next batch: its slot is LEASED; return False if it is not ready yet.
@@ -191,7 +163,7 @@ class Delivery:
             Exception: What went wrong in it, as it happened; noted as its fate.
         """
         sequence, _, _, in_hand, batches, samples, ready_sum = self.served
-        # Mostly the call before is over, and the only one.
+        # Mostly there was one call before, and it has returned.
         if len(in_hand) > 1 or (in_hand and not in_hand[0].is_over):
             lost = self.served.lost
             if lost is not None:
@@ -263,7 +235,7 @@ class Delivery:
             schedule.drop_unwanted()
 
     def abandon(self) -> None:
-        """Drop everything that is ready; only when no reader runs any more."""
+        """Drop all batches that are ready; only when no reader runs any more."""
         for number in list(self._ready):
             self._pop(number).forget()
         for taken in self.served.in_hand:
@@ -278,7 +250,7 @@ class Delivery:
     def _begin(self, claim: Claim) -> None:
         adopted = self._adopted
         if adopted is not None and claim is adopted[0]:
-            self._go_on(claim, is_over=adopted[1])
+            self._continue(claim, is_over=adopted[1])
             return
         if claim.started:
             raise StaleIteratorError(
@@ -294,15 +266,16 @@ class Delivery:
             served, first = self._next_epoch(served)
             exhausted = order.epochs is not None and served.epoch >= order.epochs
             end = None if exhausted else order.first_of_epoch(served.epoch + 1)
-        # An exhausted feed has no claim, so that whoever asks again gets the error again.
         self._adopted = None
+        # An exhausted feed has no claim, so that a further call raises the error again. All in one
+        # assignment: a claim that a signal left half begun would serve the wrong epoch.
         after = (not exhausted, end, None if exhausted else claim, served, first)
         claim.started, claim.end, self._claim, self.served, schedule.first_wanted = after
         if exhausted:
             assert order.epochs is not None
             raise EpochsExhaustedError(order.epochs)
 
-    def _go_on(self, claim: Claim, *, is_over: bool) -> None:
+    def _continue(self, claim: Claim, *, is_over: bool) -> None:
         """Begin to serve what another delivery has served up to here.
 
         Raises:

@@ -1,13 +1,7 @@
 """What wakes the consumers: each waits at a gate of its own, and `Gates.notify_all` opens all.
 
-No condition: Ctrl-C within a condition's wait may come between its releasing the lock and its
-taking it again, and then the ``with`` around it releases a lock that is not held, or is another
-thread's. A gate is waited at without any lock. A wait that is interrupted leaves a gate that is
-opened later, for nobody.
-
-No lock either: close() opens the gates from wherever it is called. Who waits makes a gate first and
-then looks whether there is something already; who has something notes it first and then opens the
-gates. One of the two sees the other.
+No wake-up is lost: a consumer makes its gate first and then polls; a thread that has something for
+it notes that first and then opens the gates. One of the two sees the other.
 """
 
 from __future__ import annotations
@@ -33,6 +27,9 @@ class Gates:
 
     def gate(self) -> threading.Lock:
         """Return a gate that the next `notify_all` opens."""
+        # No condition: Ctrl-C may come between its releasing the lock and its taking it again, and
+        # the ``with`` around it then releases a lock that is not held, or is another thread's. A
+        # gate is waited at without any lock; one whose wait is interrupted is opened later, unused.
         gate = threading.Lock()
         gate.acquire()
         self._waiting[gate] = gate.release
@@ -45,11 +42,12 @@ class Gates:
         return future
 
     def discard(self, waiter: object) -> None:
-        """Forget a gate or a future that nobody waits for any more."""
+        """Forget a gate or a future that is not waited for any more."""
         self._waiting.pop(waiter, None)
 
     def notify_all(self) -> None:
         """Open every gate and resolve every future."""
+        # Without a lock: close() comes here from signal handlers and finalizers.
         while self._waiting:
             try:
                 _, wake = self._waiting.popitem()  # atomic: no two callers get the same one
@@ -82,7 +80,7 @@ class Gates:
 
 def _resolve_soon(waiter: asyncio.Future[None]) -> None:
     """Resolve a future of an event loop, from any thread."""
-    with suppress(RuntimeError):  # the loop is closed, perhaps since a moment ago
+    with suppress(RuntimeError):  # the loop may have been closed a moment ago
         waiter.get_loop().call_soon_threadsafe(_resolve, waiter)
 
 

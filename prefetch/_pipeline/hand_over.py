@@ -17,7 +17,7 @@ def hand_over(taken: Taken, stream: Stream | None = None) -> Batch:
     """Make the consumer's batch of a slot that was just taken, and order its device work.
 
     The consumer's stream is made to wait for the copies; the host does not wait. Called without
-    the lock: the slot is nobody else's until its lease is gone. May be called again where an
+    the lock: the slot has no other user until its lease is gone. May be called again where an
     exception came in between.
 
     Args:

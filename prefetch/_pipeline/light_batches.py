@@ -68,7 +68,7 @@ class LightBatches:
     Args:
         transformer: Fills rows.
         reader: Finds records.
-        is_fixed: Whether all batches have one shape, whatever their first records are.
+        is_fixed: Whether all batches have one shape; else each has that of its first record.
     """
 
     def __init__(self, transformer: RecordFiller, reader: RecordReader, *, is_fixed: bool) -> None:

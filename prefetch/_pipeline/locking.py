@@ -1,4 +1,4 @@
-"""A lock as a thread takes it that signal handlers interrupt, and finalizers."""
+"""A lock for threads that signal handlers and finalizers may interrupt."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ class InterruptibleLock:
 
     def release_if_mine(self) -> None:
         """Release the lock behind its block, if an exception has kept that from doing so."""
-        # A tracer's may, which comes between the block's last step and its end; no signal's does.
+        # A tracer may raise between the block's last step and its end; no signal handler can.
         if self.is_mine():
             self.lock.release()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from prefetch._pipeline.schedule import Part
     from prefetch._plan.order import PlannedBatch
     from prefetch._ring.filling import Filling
-    from prefetch._source.source import Records
+    from prefetch._source.records import Records
 
     AnyRecords: TypeAlias = Records | MappedRecords
 

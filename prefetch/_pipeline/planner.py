@@ -11,7 +11,7 @@ from prefetch._plan.position import Position
 if TYPE_CHECKING:
     from prefetch._pipeline.components import Components
     from prefetch._ring.filling import Filling
-    from prefetch._source.source import Walker
+    from prefetch._source.records import Walker
 
 
 class Planner:

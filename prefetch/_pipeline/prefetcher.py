@@ -13,26 +13,25 @@ import os
 import threading
 import time
 import weakref
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from memory import threads
 from memory.threads import ThreadStart
 from prefetch._errors.classes import FeedClosedError, ThreadStartError
+from prefetch._pipeline.assemble import assemble
 from prefetch._pipeline.consumer import Consumer
-from prefetch._pipeline.coordinator import Coordinator
 from prefetch._pipeline.reader import Reader
-from prefetch._pipeline.stats import FeedStats
+from prefetch._pipeline.stats import take_snapshot
 from prefetch._process.reentrancy import mark_entry
 from prefetch._ring.lease import FeedEnd
-from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from prefetch._pipeline.components import Components
     from prefetch._pipeline.served import Taken
+    from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
 
 mark_entry(__file__)
@@ -50,7 +49,6 @@ class Prefetcher:
         clock: Seconds from some fixed point.
 
     Attributes:
-        components: As given.
         coordinator: What the readers call.
         consumer: What the loop calls.
     """
@@ -59,7 +57,7 @@ class Prefetcher:
         self, components: Components, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.components = components
-        self.coordinator = Coordinator(components, on_over=self._clean_up)
+        self.coordinator = assemble(components, on_over=self._clean_up)
         self.consumer = Consumer(self.coordinator, start=self._start, clock=clock)
         self._clock = clock
         self._pid = os.getpid()
@@ -80,11 +78,11 @@ class Prefetcher:
         self._predecessor = predecessor
 
     def take_over(self, predecessor: Prefetcher, position: Position) -> bool:
-        """Have the predecessor's iterator go on here; see `Delivery.take_over`."""
+        """Continue the predecessor's iterator; see `Delivery.take_over`."""
         return self.coordinator.delivery.take_over(predecessor.coordinator.delivery, position)
 
     def forgo(self) -> None:
-        """Close without having worked: the predecessor works on."""
+        """Close without having worked: the predecessor continues."""
         self._predecessor = None
         self.close()
 
@@ -127,7 +125,7 @@ class Prefetcher:
         if self.coordinator.is_stopping:
             return
         self.components.check_start()
-        taken.num_ready = 0  # whatever is ready by the time that the readers run
+        taken.num_ready = 0  # even if some are ready by the time that the readers run
         self.end_predecessor()
         error = self.coordinator.guard.run(self._begin_readers, loop)
         start = self._reader_start
@@ -151,7 +149,7 @@ class Prefetcher:
     def _begin_readers(self, loop: asyncio.AbstractEventLoop | None) -> BaseException | None:
         """Have the readers started on another thread; return why there is no further thread.
 
-        With an event loop a failure is noted from whatever thread finds it out.
+        With an event loop a failure is noted by the thread that finds it.
         """
         if not self._readers:
             readers = [
@@ -191,9 +189,9 @@ class Prefetcher:
         self.coordinator.request_stop(why)
 
     def abandon(self, *, wait: bool) -> None:
-        """Stop as `request_stop` does, for a finalizer of the only one who could still ask.
+        """Ask every reader to end, for the finalizer of the last object that could take a batch.
 
-        Where no reader runs that could do it later, what they would share is given back here.
+        If no reader runs, nothing else would free what they share: it is freed here.
 
         Args:
             wait: Whether this thread may wait for locks; else another one is started that does.
@@ -206,7 +204,7 @@ class Prefetcher:
         if wait:
             self._clean_up()
         else:
-            with suppress(RuntimeError):  # no further thread: at exit it is seen to
+            with suppress(RuntimeError):  # no further thread: the hook at exit does it
                 _thread.start_new_thread(self._clean_up, ())
 
     def close(self, *, wait: bool = True) -> None:
@@ -222,7 +220,7 @@ class Prefetcher:
             self.coordinator.ring.keeper.join()
 
     def _close(self, *, wait: bool) -> None:
-        """Close, but do not wait for what batches are kept until."""
+        """Close, without waiting for the keeper's thread."""
         if self._pid != os.getpid():
             return  # the threads are the parent's, and the lock may be held by one of them
         self.request_stop()
@@ -251,12 +249,12 @@ class Prefetcher:
         """Give back what the readers shared, after the last of them has ended; idempotent."""
         failure = self.coordinator.guard.run(self._drop_all)
         if failure is not None:
-            # Not raised: the batches that were served are right, and close() may run in an
-            # exception's wake, or in a finalizer. Its words only: whoever keeps the log's records
-            # would keep with the error, by way of its traceback, the ring's memory.
-            what = str(failure)
+            # Not raised: the batches that were served are right, and close() may run while another
+            # exception is handled, or in a finalizer. Only its text is logged: a log that keeps its
+            # records would keep the ring's memory, which the error's traceback holds.
+            text = str(failure)
             logger.error(
-                "the feed was closed; an earlier failure had not been raised yet: %s", what
+                "the feed was closed; an earlier failure had not been raised yet: %s", text
             )
         if self.consumer.is_cleaned_up or self.coordinator.num_running:
             return
@@ -274,34 +272,7 @@ class Prefetcher:
 
     def stats(self) -> FeedStats:
         """Return a snapshot of the counters; takes no lock."""
-        coordinator, expected = self.coordinator, self.components.expected_memory
-        ring, served = coordinator.ring, coordinator.delivery.served.counted()
-        waits, wait_s = self.consumer.waits
-        slots = list(ring.slots)
-        states = Counter(slot.reported_state for slot in slots)
-        return FeedStats(
-            batches=served.batches,
-            samples=served.samples,
-            wait_s=wait_s,
-            waits=waits,
-            mean_ready=served.ready_sum / max(served.batches, 1),
-            busy_s=coordinator.busy_s,
-            own_function_s=self.components.own_function_s,
-            threads=self.components.num_threads,
-            prefetch=self.components.prefetch,
-            slots=len(slots),
-            slots_free=states[SlotState.FREE],
-            slots_filling=states[SlotState.FILLING] + states[SlotState.UPLOADING],
-            slots_ready=states[SlotState.READY],
-            slots_leased=states[SlotState.LEASED],
-            slots_draining=states[SlotState.DRAINING],
-            ring_host_bytes=None if expected is None else expected.host_bytes,
-            ring_device_bytes=None if expected is None else expected.device_bytes,
-            host_bytes=ring.host_bytes,
-            device_bytes=sum(slot.memory.device_bytes for slot in slots),
-            bad_records=len(self.components.bad_records),
-            device=self.components.device.name,
-        )
+        return take_snapshot(self.coordinator, waits=self.consumer.waits)
 
 
 def _close_all() -> None:

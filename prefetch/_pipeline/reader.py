@@ -1,8 +1,6 @@
 """A reader thread: plans batches, fills parts of them, pushes and publishes them.
 
-A reader holds the coordinator, never the public Feed, so that an abandoned feed is collected. It is
-a daemon that close() or a hook at exit joins: threads that are no daemons would be joined before
-that hook runs, and hang there.
+A reader holds the coordinator, never the public Feed, so that an abandoned feed is collected.
 """
 
 from __future__ import annotations
@@ -45,6 +43,8 @@ class Reader(threading.Thread):
     """
 
     def __init__(self, board: Coordinator, number: int, *, clock: Callable[[], float]) -> None:
+        # A daemon, joined by close() or by a hook at exit: other threads are joined before that
+        # hook runs, and this one would not have been asked to end.
         super().__init__(name=f"ringfeed-reader-{number}", daemon=True)
         self._number = number
         self._board = board
@@ -101,7 +101,7 @@ class Reader(threading.Thread):
         return stream
 
     def _work(self, job: Opening | Part, filler: Filler, stream: Stream | None) -> None:
-        """Take batches as far as they come: plan, shape, fill, push, publish."""
+        """Do one piece of work: plan, shape, fill, push, publish."""
         board = self._board
         parts = self._plan_and_shape(job, filler) if isinstance(job, Opening) else [job]
         for filled in self._fill(parts, filler):
@@ -177,16 +177,14 @@ class Reader(threading.Thread):
     def _fill_part(self, part: Part, filler: Filler, filled: FilledRows | None = None) -> None:
         self._stage = "fill"
         filler.fill(part, filled)
+        # Not for light batches: they come several at once, and keep the consumer busy.
         if self._planned is None and not part.filling.is_small_raw:
             self._plan_ahead()
 
     def _plan_ahead(self) -> None:
-        """Plan the next batch before handing this one over.
-
-        Planning calls NumPy, which releases the GIL many times; once the consumer is awake, a
-        pure-Python loop would take the GIL each time and keep it for a switch interval (5 ms).
-        Light batches come several at once, and keep the consumer busy.
-        """
+        """Plan the next batch before handing this one over."""
+        # Planning calls NumPy, which releases the GIL many times; once the consumer is awake, a
+        # pure-Python loop would take the GIL each time and keep it for a switch interval (5 ms).
         opening = self._board.early_opening()
         if opening is None:
             return
@@ -237,12 +235,12 @@ class Reader(threading.Thread):
         """Raise if this batch is no longer wanted, so that close() waits for one record a thread.
 
         Raises:
-            FeedClosedError: It is not; nobody sees that, since the batch is never served.
+            FeedClosedError: It is not; the error is never raised, nor the batch served.
         """
         doing = self._doing
         is_discarded = not isinstance(doing, str) and doing.filling.is_discarded
         if is_discarded or self._board.is_stopping:
-            raise FeedClosedError("nobody wants the batch any more")
+            raise FeedClosedError("the batch is no longer wanted")
 
     def _with_context(
         self, error: BaseException, filling: Filling | None, stage: str, position: int = 0

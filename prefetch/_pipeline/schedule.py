@@ -2,7 +2,7 @@
 
 Readers take *parts* of a batch, so that the number of threads and the depth of the ring are
 independent of each other. One reader at a time opens a batch (plans it and walks the database for
-it), so that the walk stays in order without a lock; the others fill parts of other batches.
+it); the others fill parts of other batches.
 
 A `Schedule` is not thread-safe: the coordinator's lock guards it. Nothing here waits.
 """
@@ -62,7 +62,7 @@ class Schedule:
         self._filling: list[Filling] = []
         self._next_sequence = 0
         self._opening = False
-        self._failed = -1  # the last failed batch: none is opened behind it while it is wanted
+        self._failed = -1  # the last failed batch: while it is wanted, none is opened behind it
         self._dropped_before = 0
         self.num_idle = 0
         self.over = False
@@ -124,7 +124,7 @@ class Schedule:
         """Cut a batch in parts for all readers; call once the first record has fixed its shape.
 
         Returns:
-            The first part, for the caller; None if nobody wants the batch any more.
+            The first part, for the caller; None if the batch is no longer wanted.
         """
         assert filling.contents is not None
         assert filling.shape is not None
@@ -160,10 +160,10 @@ class Schedule:
         self._ring.take_block(filling.slot)
         if filling.failure is not None:
             self._failed = max(self._failed, filling.sequence)
-            filling.contents = None  # rows that nobody pushes or gets
+            filling.contents = None  # rows that are neither pushed nor served
 
     def retire(self, filling: Filling) -> None:
-        """Take off a batch that nobody wants; its slot comes back through the inbox."""
+        """Take off a discarded batch; its slot comes back through the inbox."""
         self._filling.remove(filling)
         self._ring.take_block(filling.slot)
         filling.forget()
@@ -174,15 +174,15 @@ class Schedule:
         return self._dropped_before != self.first_wanted
 
     def discard_unwanted(self) -> None:
-        """Tell the readers which of the batches that they work at nobody wants; by the consumer."""
+        """Mark the batches in work that are no longer wanted; by the consumer."""
         for filling in self._filling:
             if filling.sequence < self.first_wanted:
                 filling.is_discarded = True
 
     def drop_unwanted(self) -> None:
-        """Take off every batch that nobody wants, and that nobody works at; by a reader.
+        """Take off every batch that is no longer wanted and not in work; by a reader.
 
-        Of the others whoever opens it, fills its last part or uploads it finds out.
+        The others are taken off by the reader that opens, fills or uploads them.
         """
         self._dropped_before = self.first_wanted
         self.discard_unwanted()
@@ -208,6 +208,7 @@ class Schedule:
             self.retire(filling)
 
     def _can_open(self) -> bool:
+        # One opening at a time: so the walk through the database is in order without a lock.
         if self._opening or self.over or not self._ring.can_acquire:
             return False
         first_wanted = self.first_wanted

@@ -67,7 +67,7 @@ class Taken:
         return 0 if self.filling is None else self.filling.size
 
     def drop(self) -> None:
-        """Drop a batch that nobody will ask for again."""
+        """Drop a batch that will not be asked for again."""
         if self.filling is not None:
             self.batch = None
             self.filling.forget()

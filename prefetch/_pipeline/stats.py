@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prefetch._ring.slot_state import SlotState
+
+if TYPE_CHECKING:
+    from prefetch._pipeline.coordinator import Coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +33,7 @@ class FeedStats:
         threads: Reader threads that the feed runs with.
         prefetch: Batches that are kept ahead of the consumer.
         slots: Slots in the ring now; it grows while the consumer holds batches, and gets smaller
-            again 64 batches after it has let go of them.
+            again 64 batches after it has released them.
         slots_free: Slots with nothing to do; at rest, none of them is.
         slots_filling: Slots that readers work on, copies to the device included.
         slots_ready: Slots with a batch that waits for the consumer.
@@ -67,3 +74,34 @@ class FeedStats:
     device_bytes: int
     bad_records: int
     device: str
+
+
+def take_snapshot(coordinator: Coordinator, *, waits: tuple[int, float]) -> FeedStats:
+    """Return what a feed has counted; takes no lock."""
+    components, ring = coordinator.components, coordinator.ring
+    served, expected = coordinator.delivery.served.counted(), components.expected_memory
+    slots = list(ring.slots)
+    states = Counter(slot.reported_state for slot in slots)
+    return FeedStats(
+        batches=served.batches,
+        samples=served.samples,
+        wait_s=waits[1],
+        waits=waits[0],
+        mean_ready=served.ready_sum / max(served.batches, 1),
+        busy_s=coordinator.busy_s,
+        own_function_s=components.own_function_s,
+        threads=components.num_threads,
+        prefetch=components.prefetch,
+        slots=len(slots),
+        slots_free=states[SlotState.FREE],
+        slots_filling=states[SlotState.FILLING] + states[SlotState.UPLOADING],
+        slots_ready=states[SlotState.READY],
+        slots_leased=states[SlotState.LEASED],
+        slots_draining=states[SlotState.DRAINING],
+        ring_host_bytes=None if expected is None else expected.host_bytes,
+        ring_device_bytes=None if expected is None else expected.device_bytes,
+        host_bytes=ring.host_bytes,
+        device_bytes=sum(slot.memory.device_bytes for slot in slots),
+        bad_records=len(components.bad_records),
+        device=components.device.name,
+    )

@@ -5,8 +5,8 @@ once they know an image's size (`reduce_word`). So a seeded run is the same with
 threads. Words come in the columns that `Word` names.
 
 There are two sources of words. `CounterDraws` keys them by (seed, epoch, record): any
-batch's words stand by themselves, and a record's are the same whatever shares, batches and
-threads it meets. `CaffeDraws` is Caffe's own generator, bit for bit: one sequential stream.
+batch's words stand by themselves, and a record's are the same in all shares, batches and
+threads. `CaffeDraws` is Caffe's own generator, bit for bit: one sequential stream.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class CaffeDraws:
     with a word of the first, the layer's second: its ``InitRand`` runs once in ``BaseDataLayer``
     and again before the layer's thread starts. For each image in turn the transformer draws a word
     for the mirror coin if it mirrors, then one for the row and one for the column offset if it
-    crops at random, whatever the image's size.
+    crops at random, for any size of the image.
 
     The stream is sequential. Batches normally come in order; one further ahead costs 4 ns a word,
     one further back starts again from the beginning. Not thread-safe.
@@ -153,7 +153,7 @@ class CaffeDraws:
             crop: See the class.
             draws_before: Words that the network's layers before this one draw.
             state: What `state` or `state_before` returned, perhaps by way of JSON: the words of
-                sample 0 are those that came next then, whatever `seed` and `draws_before` are.
+                sample 0 are those that came next then; `seed` and `draws_before` are ignored.
                 None: a new run.
 
         Raises:

@@ -145,8 +145,8 @@ def _read_state(state: Mapping[str, Any]) -> tuple[_Checkpoint, int]:
             f"the generator's state is damaged: expected {_KEY_WORDS} words of 32 bits "
             f"and an index from 0 to {_KEY_WORDS}"
         )
-    # A state that was saved stands at most so far behind its copy: a larger number would only
-    # keep whoever loads it busy, for as long as it says.
+    # A saved state is at most so far behind its copy. A larger number would only keep the load
+    # busy, drawing so many words.
     if not is_whole(position, most=_CHECKPOINT_WORDS):
         raise ValueError(
             f"the generator's position is {printable_value(position)}: expected an integer from "

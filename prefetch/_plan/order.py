@@ -167,7 +167,7 @@ class Order:
             TypeError: ``wrap`` has no batches of an epoch.
         """
         if self.last_batch == "wrap":
-            raise TypeError("a feed with last_batch 'wrap' goes on without end and has no length")
+            raise TypeError("a feed with last_batch 'wrap' never ends and has no length")
         return self._batches_of(self.samples_per_epoch)
 
     @property
@@ -250,19 +250,6 @@ class Order:
         else:
             samples = self._samples_before(epoch)
         return -(-samples // self.batch_size)
-
-    def batches_in(self, epoch: int) -> int:
-        """Return how many batches `epoch` has, from the resume point on.
-
-        Raises:
-            ValueError: `epoch` is before the resume point.
-            TypeError: ``wrap`` has no batches of an epoch.
-        """
-        _check_range("epoch", epoch, least=self.first_epoch)
-        whole = self.batches_per_epoch
-        if self.epochs is not None and epoch >= self.epochs:
-            return 0
-        return self._first_batches if epoch == self.first_epoch else whole
 
     def resume_point(self, sequence: int) -> tuple[int, int]:
         """Return the `first_epoch` and `first_served` of an order that continues with `sequence`.

@@ -1,7 +1,7 @@
-"""What the entries of a saved state may be: plain values, compared whatever they are.
+"""What the entries of a saved state may be: plain values, and how any two are compared.
 
-A state comes out of a file, perhaps somebody else's. Python's own ``==`` is not for what may be in
-it: an array's comparison is an array.
+A state comes from a file, perhaps of another origin. Python's own ``==`` does not do for what it
+may hold: an array's comparison is an array.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class Word(IntEnum):
     """What a record's random words are for: each the number of its column in an array of words.
 
     The number is also that of the word in the record's block of Philox, and never changes, so that
-    a seed gives the same words whatever else is drawn. `native/kernels.h` and the table of the
+    a seed gives the same words with or without the others. `native/kernels.h` and the table of the
     device's kernel have the same order.
     """
 

@@ -79,9 +79,6 @@ def num_cores(root: Path = Path("/")) -> int:
     """Return how many processors can work for this process at a time, 1 or more.
 
     A part of a processor, which a quota of time may give, counts as one.
-
-    Args:
-        root: As for `memory_limit`.
     """
     cores = len(os.sched_getaffinity(0))
     for folder in _control_groups("cpu", root):
@@ -156,6 +153,6 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _size(text: str, name: str) -> int:
-    """Return a size that a file of ``/proc`` tells in kB, in bytes; 0 where it does not."""
+    """Return a size that a file of ``/proc`` gives in kB, in bytes; 0 where it does not."""
     found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
     return 0 if found is None else 1024 * int(found[1])

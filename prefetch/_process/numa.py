@@ -67,7 +67,7 @@ def stay_near(device: object, *, num_readers: int, is_first: bool, root: Path = 
 
 
 def find_node(bus_id: str, root: Path = _ROOT) -> Node | None:
-    """Return the node that a device is attached to; None where all are one, or nobody knows.
+    """Return the node that a device is attached to; None for a single node, or if unknown.
 
     Args:
         bus_id: The device's, as CUDA writes it: domain, bus, device and function.

@@ -18,17 +18,13 @@ _entries: set[str] = set()
 
 
 def mark_entry(file: str) -> None:
-    """Have the calls of a module count: all that people, or threads, enter the feed by.
-
-    Args:
-        file: The module's ``__file__``.
-    """
+    """Have the calls of a module count: all that people, or threads, enter the feed by."""
     _entries.add(file)
 
 
 def is_nested() -> bool:
     """Return whether the call that asks interrupts another one of ours on this thread."""
-    frame = sys._getframe(1).f_back  # noqa: SLF001 - without it nobody can tell
+    frame = sys._getframe(1).f_back  # noqa: SLF001 - there is no other way to know
     while frame is not None:
         file = frame.f_code.co_filename
         if file in _entries or file.startswith(_MEMORY):

@@ -115,11 +115,7 @@ _KINDS: Final = {
 
 
 def find_misspelt_fields(fields: Iterable[TextField]) -> Iterator[ConfigFault]:
-    """Yield a fault for each field of a network's or a solver's file that must be a slip.
-
-    Args:
-        fields: The file's fields.
-    """
+    """Yield a fault for each field of a network's or a solver's file that must be a slip."""
     for field in fields:
         if field.name not in NETWORK_FIELDS | SOLVER_FIELDS:
             guess = correct_name(field.name, NETWORK_FIELDS | SOLVER_FIELDS)

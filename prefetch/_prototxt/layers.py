@@ -53,7 +53,7 @@ class NetworkLayer:
 
     Attributes:
         parameter: Its parameters.
-        position: Where it stands in the file; None where that cannot be told.
+        position: Where it stands in the file; None where that is not known.
         included: Whether the network has it in the state asked for.
         draws_before: How many numbers are known to be drawn from Caffe's generator before it is
             set up.

@@ -1,7 +1,7 @@
 """The sizes in an AVIF file: those of its boxes, and those of the AV1 pictures in it.
 
 Both are asked, for they need not be equal: AV1 decoders make room for what the sequence header in
-the coded data says, whatever the boxes around it say, and libavif then scales the picture.
+the coded data says, not the boxes around it, and libavif then scales the picture.
 """
 
 from __future__ import annotations

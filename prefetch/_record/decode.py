@@ -18,8 +18,8 @@ the subsampling, progressive or not (3,840 images compared, OpenCV 5.0 against s
 tests repeat it on a smaller set). Everything else is OpenCV's: CMYK, turned images, other formats.
 
 A damaged JPEG still decodes, to pixels that are partly grey or shifted, and OpenCV 4 and Caffe use
-them without a word. Here libjpeg is asked about every JPEG, whoever decodes it, and what it remarks
-is a fault, save for what is known to leave the pixels as they are
+them without a warning. Here libjpeg checks every JPEG, also those that OpenCV decodes, and each of
+its warnings is a fault, except those that are known to leave the pixels as they are
 (:mod:`prefetch._record.jpeg_markers`).
 
 Nothing is decoded before its header says what it takes (:mod:`prefetch._record.image_format`).
@@ -83,8 +83,8 @@ class ImageDecoder:
     """Decodes the encoded images of one thread; not thread-safe.
 
     Args:
-        force_color: Deliver 3 channels whatever is stored.
-        force_gray: Deliver 1 channel whatever is stored.
+        force_color: Deliver 3 channels from any record.
+        force_gray: Deliver 1 channel from any record.
         max_pixels_per_byte: The largest image accepted that has more than `FREE_PIXELS` pixels, in
             pixels for each byte of its file.
         max_pixels: The largest image accepted, in pixels.
@@ -180,7 +180,7 @@ class ImageDecoder:
                 data, colorspace, min_height=side, min_width=side, strict=True
             )
         except ValueError:
-            return None  # the whole's decoder tells what it is
+            return None  # decoding the whole says what is wrong
         return small
 
     def shape(self, data: memoryview) -> tuple[int, int, int]:
@@ -340,7 +340,7 @@ class ImageDecoder:
             self._check_canvas(Canvas(header.height, header.width, passes), len(data))
 
     def _check_canvas(self, canvas: Canvas, nbytes: int) -> None:
-        """Refuse an image that takes more than its bytes are worth.
+        """Refuse an image that takes too much memory for its bytes.
 
         Raises:
             BadRecordError: It does.

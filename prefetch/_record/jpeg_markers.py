@@ -1,9 +1,9 @@
 """What a JPEG says of itself before its first scan, and which of libjpeg's remarks are harmless.
 
-Marker segments are found as libjpeg finds them: whatever stands between two of them is skipped.
+Marker segments are found as libjpeg finds them: bytes between two of them are skipped.
 
-Libjpeg tells the first of its remarks only. So what a harmless one is about is taken out of a copy,
-and libjpeg is asked about that copy: damage behind a harmless remark is not missed. The list:
+Libjpeg reports only the first of its remarks. So what a harmless one is about is taken out of a
+copy, and libjpeg checks that copy: damage behind a harmless remark is not missed. The list:
 
 ==================================  ==============================================================
 remark                              harmless where

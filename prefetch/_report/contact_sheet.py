@@ -155,7 +155,7 @@ def contact_sheet(
     columns = _columns(len(tiles))
     rows = math.ceil(len(tiles) / columns)
     top = _MARGIN + 30 + _LINE * len(lines) + 8
-    # Wide enough for the words above, whatever the number of images.
+    # Wide enough for the words above, also with few images.
     widths = [_width(heading, _HEADING), *(_width(line, _NOTE) for line in lines)]
     width = 2 * _MARGIN + max(columns * (cell_width + _GAP) - _GAP, *widths)
     height = top + rows * (cell_height + _GAP) - _GAP + _MARGIN

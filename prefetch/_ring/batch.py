@@ -171,11 +171,11 @@ class Batch:
         self._lease = None
 
     def keep_until(self, until: object) -> None:
-        """Keep the batch's memory as it is until something is over, though the batch is let go.
+        """Keep the batch's memory as it is until some work is done, even if the batch is dropped.
 
-        For work that no stream tells of: JAX computes on a stream that it does not name. A thread
+        For work on a stream that is not known: JAX computes on one that it does not name. A thread
         of the feed's waits for ``until``, in the order of these calls. Meanwhile the batch, once
-        let go, is none that you hold: ``max_batches_held`` does not count it, and next() waits
+        dropped, is none that you hold: ``max_batches_held`` does not count it, and next() waits
         for memory where there is none left. Works on every device.
 
         Args:
@@ -187,8 +187,8 @@ class Batch:
             BatchReleasedError: The batch was released.
             TypeError: There is no way to wait for it.
 
-        If the wait fails, as it does for an array that JAX was made to donate, nobody knows whether
-        the memory is still in use. It is not filled again, the log says why, and next() raises a
+        If the wait fails, as it does for an array that JAX was made to donate, the memory may still
+        be in use. It is not filled again, the log says why, and next() raises a
         `memory.DeviceError` of it, which closes the feed. Closing the feed waits ten seconds at
         most for what is not over; the memory stays for longer where it has to.
 
@@ -213,7 +213,7 @@ class Batch:
         For work on a stream that is neither the current one at next() nor the feed's `to_stream`,
         and that takes the batch by its address. The stream is made to wait for the batch's copies
         to the device. The memory is not filled again before what the stream has been given by the
-        time the batch, and all that was made of it, is let go.
+        time the batch, and all that was made of it, is dropped.
 
         Args:
             stream: As for `Feed.to_stream`.

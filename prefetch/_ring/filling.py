@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prefetch._ring.push_block import HostBlock
     from prefetch._ring.slot import Slot
     from prefetch._source.packed_keys import PackedKeys
-    from prefetch._source.source import Records
+    from prefetch._source.records import Records
 
 
 class FoundShape(NamedTuple):
@@ -95,8 +95,6 @@ class Filling:
         block: Host memory that is lent to the slot; None where it needs none.
 
     Attributes:
-        slot: As given.
-        sequence: As given.
         lease: The batch's hold on the slot; None when it is over, or the consumer's.
         planned: The batch; None until it is planned.
         indices: (N,) int64 record indices as delivered: substitutes are named.
@@ -107,10 +105,10 @@ class Filling:
             filled; once they are pushed, Blobs.
         parts: How far they are filled; None before the first record has fixed the shape.
         keys: The records' keys, packed, by part number.
-        bad: The bad records that others stand in for, in order, each by its number, by part number.
+        bad: The bad records that were replaced, in order, each by its number, by part number.
         bad_to_log: Those of them that are to be logged.
         failure: (position in the batch, exception) of the first thing that went wrong.
-        is_discarded: Whether nobody wants the batch any more.
+        is_discarded: Whether the batch is no longer wanted.
     """
 
     # Of the class until they are set, so that a small batch costs few steps.

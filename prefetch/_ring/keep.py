@@ -1,10 +1,10 @@
-"""Batches that are kept until something is over that no stream of ours shows.
+"""Batches that are kept until work has finished that is on no stream of ours.
 
 Other libraries compute on streams that they do not name, and drop a batch when their array is
-gone on the host. So the consumer says what is to be over, and a thread waits for it. To the ring
+gone on the host. So the consumer names what to wait for, and a thread waits for it. To the ring
 that is one more event of the slot: a batch that is kept and dropped is draining, not held.
 
-The thread starts with the first of them, and ends when the feed is closed and the last one is over.
+The thread starts with the first such batch. It ends when the feed is closed and all waits are over.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Kept(HostEvent):
         """Return whether it is over.
 
         Raises:
-            DeviceError: Nobody knows: memory may be in use that would be filled again.
+            DeviceError: It is not known: memory may be in use that would be filled again.
         """
         if self._passed and self._failure is not None:
             raise self._failure.error()
@@ -64,7 +64,7 @@ class _Job(NamedTuple):
 
     Attributes:
         waits: Called one after the other; all are over when the last has returned.
-        event: Told then.
+        event: Passes then.
         name: Of the batch, for errors.
         holds: Its memory, but not its lease.
     """
@@ -79,9 +79,6 @@ class Keeper:
     """The thread that waits for what a feed's batches are kept until, in the order of `keep`.
 
     Thread-safe.
-
-    Args:
-        device: The feed's.
     """
 
     def __init__(self, device: Device) -> None:
@@ -107,7 +104,7 @@ class Keeper:
         """
         job = _Job(waits, _Kept(), name, holds)
         if self._pid != os.getpid():
-            return job.event  # forked: the thread is the parent's, and nobody fills anything here
+            return job.event  # forked: the thread is the parent's, and no slot is filled here
         with self._lock:
             try:
                 self._start_locked()
@@ -119,7 +116,7 @@ class Keeper:
         return job.event
 
     def stop(self) -> None:
-        """Let the thread end when the last of what it waits for is over. Takes no lock."""
+        """Let the thread end when its last wait is over. Takes no lock."""
         self._stopping = True
         self._jobs.put(None)
 
@@ -149,7 +146,7 @@ class Keeper:
                 self._thread = thread
 
     def _run(self) -> None:
-        with suppress(SyncedMemoryError):  # what it waits for says so as well
+        with suppress(SyncedMemoryError):  # the waits will fail with the same error
             # Among other things this keeps its calls out of CUDA graphs that others capture.
             self._device.dedicate_thread()
         while True:
@@ -166,7 +163,7 @@ class Keeper:
         try:
             for wait in job.waits:
                 wait()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the feed has to know
+        except BaseException as error:  # noqa: BLE001 - any error has to reach the feed
             what = f"waiting for what {job.name} is kept until"
             _logger.error("%s failed: %s: %s", what, type(error).__name__, str(error))  # noqa: TRY400 - a log that keeps its records would keep the memory in its frames
             job.event.complete(Failure(self._device.name, operation=what, error=error))

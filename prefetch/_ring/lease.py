@@ -1,17 +1,8 @@
 """Ownership of a batch's memory, as an object.
 
-A lease is the hold of one filling on its slot. Whatever reaches the consumer - arrays, slices of
+A lease is the hold of one filling on its slot. All that reaches the consumer - arrays, slices of
 them, DLPack capsules, Blobs, device buffers - refers to the lease, so that the slot comes back
 exactly when the last of them is gone, and never while one is in use.
-
-Invariants:
-
-* The base of every exported host array is a `HostExport`, which is no ndarray. NumPy collapses
-  chains of ndarray bases, so a finalizer on the array handed out would fire while its slices live.
-* The end of a lease may come inside garbage collection, on a thread that holds any lock. What is
-  called then takes none and makes no device call: it is a SimpleQueue's put, which is reentrant.
-* It is called by a weak reference and not by a ``__del__`` in Python: an exception in that, and
-  Ctrl-C is one that may come anywhere in Python code, would be printed and lost.
 """
 
 from __future__ import annotations
@@ -66,11 +57,6 @@ class LeaseEnd(weakref.ref[Lease]):
 
     It must be kept until then.
 
-    Args:
-        lease: The lease.
-        returns: The queue.
-        slot: The lease's slot.
-
     Attributes:
         slot: The lease's slot.
     """
@@ -81,22 +67,21 @@ class LeaseEnd(weakref.ref[Lease]):
 
     def __new__(cls, lease: Lease, returns: SimpleQueue[Any], slot: object) -> Self:
         """Make the reference."""
+        # The end may come inside garbage collection, on a thread that holds any lock: what is
+        # called takes none and makes no device call. SimpleQueue's put is reentrant, and is C: in a
+        # ``__del__`` of Python's Ctrl-C may come, and would be printed and lost.
         end = super().__new__(cls, lease, returns.put)
         end.slot = slot
         return end
 
     def __init__(self, lease: Lease, returns: SimpleQueue[Any], slot: object) -> None:
-        """Take what ``__new__`` has seen to."""
+        """Do nothing: ``__new__`` has done it."""
 
 
 class FeedEnd(weakref.ref[Any]):
     """What arrives on the queue of returns when a feed is gone, so that its readers end.
 
     Its ``__del__`` asks them to, but that is Python code: Ctrl-C may come at its entry.
-
-    Args:
-        feed: The feed.
-        returns: The queue.
     """
 
     __slots__ = ()
@@ -106,12 +91,14 @@ class FeedEnd(weakref.ref[Any]):
         return super().__new__(cls, feed, returns.put)
 
     def __init__(self, feed: object, returns: SimpleQueue[Any]) -> None:
-        """Take what ``__new__`` has seen to."""
+        """Do nothing: ``__new__`` has done it."""
 
 
 class HostExport:
     """The base of the arrays over a slot's host memory; keeps the buffer and the lease alive."""
 
+    # No ndarray: NumPy collapses chains of ndarray bases, so a finalizer on the array handed out
+    # would fire while slices of it live.
     __slots__ = ("__array_interface__", "_buffer", "_lease")
 
     def __init__(

@@ -2,8 +2,8 @@
 
 The block on the host is pinned and lent to a slot while its batch is filled and copied; the ring
 has a few of them. The one on the device is the slot's own, since a batch waits there for its
-consumer, who may hold it. Whoever asks for a batch's data on the host is given a copy from the
-device; of the labels, which are small, there is one from the start.
+consumer, who may hold it. Data that is asked for on the host is copied back from the device; the
+labels, which are small, have a copy there from the start.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class PushedMemory:
 
     @property
     def host_bytes(self) -> int:
-        """None: what is lent is the ring's."""
+        """Return 0: what is lent is the ring's."""
         return 0
 
     @property
@@ -207,7 +207,7 @@ class PushedMemory:
         *,
         most_rows: int,
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return where a batch's data and labels are to be filled in; see `Slot.give_memory`."""
+        """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
         self.leave()
         rows, row_bytes = shape[0], int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
         most_rows = max(rows, most_rows)
@@ -269,7 +269,7 @@ def _recorded(stream: Stream) -> Event:
     try:
         return stream.record()
     except BaseException:
-        # Without an event nobody could wait for it later.
+        # Without an event there is nothing to wait for later.
         with contextlib.suppress(SyncedMemoryError):
             stream.synchronize()
         raise

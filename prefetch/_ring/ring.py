@@ -142,10 +142,6 @@ class Ring:
         own = sum(slot.memory.host_bytes for slot in self.slots)
         return own if self.pool is None else own + self.pool.nbytes
 
-    def num_in(self, state: SlotState) -> int:
-        """Return how many slots are in ``state``."""
-        return sum([slot.state is state for slot in self.slots])
-
     @property
     def num_held(self) -> int:
         """How many slots' batches the consumer has something of; see `Slot.is_held`."""
@@ -174,10 +170,8 @@ class Ring:
             self.pool.take_back(block, slot.events[-1] if slot.events else None)
 
     def call_for_block(self) -> None:
-        """Have a wake-up come when a block gets free, if none is; while a reader waits for work.
-
-        Else readers look for blocks when they look for work, and no event has to call.
-        """
+        """Have a wake-up come when a block gets free, if none is; while a reader waits for work."""
+        # Only then: a reader that works looks for blocks itself before its next piece.
         if self.pool is not None:
             self.pool.call_back(partial(self._note_failure_of, self._call_back, None))
 
@@ -200,11 +194,8 @@ class Ring:
         return taken
 
     def collect(self) -> None:
-        """Take in whatever has come back, without waiting.
-
-        Only for readers, and for who closes the ring: a signal that interrupted the consumer here
-        would lose a slot.
-        """
+        """Take in all that has come back, without waiting; by a reader, or to close the ring."""
+        # Never by the consumer: a signal that interrupted it here would lose a slot.
         if self.pool is not None and self.pool.is_copying:
             self._note_failure_of(self.pool.collect)
         inbox = self.inbox

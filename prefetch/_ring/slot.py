@@ -1,9 +1,8 @@
 """One place of the ring: memory for one batch, filled again and again.
 
 On a device with memory of its own that is the device's; a block of host memory is lent to the slot
-while its batch is filled and copied. What belongs to one batch is in a `Filling`; `slot_state` has
-the table of where a slot goes. The coordinator's lock guards all of it, except where a method says
-otherwise.
+while its batch is filled and copied. What belongs to one batch is in a `Filling`; the transitions
+are a table in `slot_state`. The coordinator's lock guards all of it, but for what says otherwise.
 """
 
 from __future__ import annotations
@@ -76,8 +75,6 @@ class Slot:
         transform: What the device does to each batch; None where the host does it.
 
     Attributes:
-        number: As given.
-        device: As given.
         memory: What the consumer is handed.
         state: Where the slot stands.
         filling: What it is filled with; None while it is free.
@@ -144,7 +141,7 @@ class Slot:
         is_gone = state is SlotState.LEASED and not self.is_held
         return SlotState.DRAINING if is_gone else state
 
-    # Used by whoever holds the batch, on any thread, without a lock ---------------------------
+    # Called by the batch's holder, on any thread, without a lock ------------------------------
 
     def note_use(self, stream: Stream) -> None:
         """Remember a stream that was handed some of the slot.
@@ -198,7 +195,7 @@ class Slot:
         self.state, occupancy.num_ahead, occupancy.num_leased = after
 
     def drain(self) -> Sequence[Event]:
-        """Take it back, the lease is gone: -> FREE, or DRAINING while the device is at work on it.
+        """Take it back, the lease is gone: -> FREE, or DRAINING while the device works on it.
 
         Returns:
             The events to wait for; each is to be followed by `event_passed`.
@@ -211,8 +208,8 @@ class Slot:
             self._set_free()
             return ()
         self.state = DRAIN[self.state]
-        # Recorded now and not where the lease ended: that may be on any thread, whose current
-        # stream says nothing.
+        # Recorded here and not where the lease ended: that may be on any thread, with any current
+        # stream.
         pending = [event for event in self._last_uses() if not event.done()]
         self.streams.clear()
         self.events[:] = pending
@@ -255,16 +252,14 @@ class Slot:
     ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
         """Return where the batch's data and labels are to be filled in.
 
-        Where memory must be allocated, there is room for ``most_rows`` rows at once: a slot whose
-        first batch is an epoch's short last one is not allocated twice.
-
         Args:
             shape: (N, C, H, W) or (N, H, W, C) of the data; where the device transforms, (N, C, H,
                 W) of the records' places in the staging memory.
             dtype: Element type of the data.
             label_dtype: Element type of the labels; None for no labels.
             lease: The batch's.
-            most_rows: Samples of the largest batch that the slot will ever hold.
+            most_rows: Samples of the largest batch that the slot will ever hold. Memory for so many
+                is allocated at once: the first batch may be an epoch's short last one.
         """
         if self._host_memory is not None:
             return self._host_memory.bind(shape, dtype, label_dtype, lease, most_rows=most_rows)
@@ -273,14 +268,9 @@ class Slot:
         return self._device_memory.bind(shape, dtype, label_dtype, self.block, most_rows=most_rows)
 
     def push(self, lease: Lease, stream: Stream) -> tuple[Blob, Blob | None]:
-        """Queue the device's work; without the lock, by the reader of the last part.
+        """Queue the device's work and return the batch's data and labels; see `DeviceMemory`.
 
-        Args:
-            lease: The batch's.
-            stream: Does the work.
-
-        Returns:
-            The batch's data and labels.
+        Without the lock, by the reader of the last part.
         """
         assert self._device_memory is not None
         return self._device_memory.push(lease, stream, self.events)

@@ -55,14 +55,14 @@ class DeviceMemory(SlotMemory, Protocol):
         *,
         most_rows: int,
     ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
-        """Return where a batch's data and labels are to be filled in; see `Slot.give_memory`."""
+        """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
         ...
 
     def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
         """Queue the device's work; return the batch's data and labels.
 
         Args:
-            lease: Held by whatever is made of the device's memory, and by nothing in flight.
+            lease: Held by all that is made of the device's memory, and by nothing in flight.
             stream: Does the work.
             events: Gets the event behind all that was queued, also where the rest could not be.
         """
@@ -117,12 +117,12 @@ class HostMemory:
         *,
         most_rows: int,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """Return writable arrays over the memory that hold ``lease``; see `Slot.give_memory`."""
+        """Return writable arrays over the memory that hold ``lease``; see `Slot.bind`."""
         rows = shape[0]
         host = self._data
         nbytes = math.prod(shape) * dtype.itemsize
         if host is None or host.nbytes < nbytes:
-            # The old block goes first, and with it whatever refers to it: never both at once.
+            # The old block is dropped first, with all references to it: never both at once.
             host = self._data = None
             host = self._data = self._allocate(0, nbytes // rows * max(rows, most_rows))
         data = export_array(host, lease, address=self._addresses[0], shape=shape, dtype=dtype)

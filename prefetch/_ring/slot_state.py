@@ -1,6 +1,6 @@
 """Where a slot of the ring stands and where it may go next: one table, pure.
 
-By the state before (a batch that nobody wants skips what is left of its way)::
+By the state before (a discarded batch skips the steps that are left)::
 
     step       FREE      FILLING    UPLOADING  READY     LEASED    DRAINING
     BEGIN      FILLING   -          -          -         -         -

@@ -1,13 +1,8 @@
 """A slot's memory where the device transforms: what is staged, and how it becomes the batch.
 
-Pixels, random words and forms of a batch (`_device_kernel` says how), and behind them its labels,
-lie in one pinned block, which one copy takes to the device; there the kernel makes the batch of it.
-All of that is queued on the stream of the reader that has finished the batch, and the event behind
-it is the slot's: neither slot nor block is free, and nothing of them is refilled, before it has
-passed.
-
-A row that no uint8 can carry, that of a record with float_data, is finished on the host and copied
-over the kernel's.
+Pixels, random words and forms of a batch (`_kernels.device_kernel` has the layout), and behind them
+its labels, lie in one pinned block, which one copy takes to the device; there the kernel makes the
+batch of it. All of that is queued on the stream of the reader that has finished the batch.
 """
 
 from __future__ import annotations
@@ -85,7 +80,7 @@ class StagedMemory:
 
     @property
     def host_bytes(self) -> int:
-        """None: what is lent is the ring's."""
+        """Return 0: what is lent is the ring's."""
         return 0
 
     @property
@@ -126,7 +121,7 @@ class StagedMemory:
         )
         sample_bytes = math.prod(self._sample_shape(batch)) * dtype.itemsize
         if self._out is None or self._out.nbytes < num * sample_bytes:
-            self._out = None
+            self._out = None  # freed first: never both at once
             self._out = self._device.alloc_device(largest.num * sample_bytes)
         self._host, self._batch, self._dtype = host, batch, dtype
         self._rows = StagedRows(batch.pixels(staged), batch.table(staged), {})
@@ -136,7 +131,7 @@ class StagedMemory:
         """Queue the copies and the kernel; return the batch's data and labels.
 
         Args:
-            lease: Held by whatever is made of the device's memory, and by nothing in flight.
+            lease: Held by all that is made of the device's memory, and by nothing in flight.
             stream: Does the work.
             events: Gets the event behind all that was queued, also where the rest could not be.
 
@@ -150,6 +145,8 @@ class StagedMemory:
         shape = (self._batch.num, *self._sample_shape(self._batch))
         blob = Blob(shape, dtype=self._dtype, device=self._device)
         out = self._out.slice(0, blob.nbytes)
+        # The event behind all of it is the slot's: before it has passed, neither the slot nor the
+        # block is filled again.
         filled = queued(lambda: self._queue(out, stream), stream, events)
         hold = DeviceHold(self._out, lease)
         blob.set_gpu_data(self._out.slice(0, blob.nbytes, owner=hold), filled=filled)
@@ -164,6 +161,8 @@ class StagedMemory:
         assert rows is not None
         staged = self._block.copy(stream).slice(0, batch.nbytes)
         self._transform.launch(staged, out, batch, stream=stream)
+        # Records with float_data, which no uint8 can carry, were transformed on the host. Their
+        # rows are copied over the kernel's, behind it on the same stream.
         if rows.finished:
             self._queue_finished(rows.finished, out, out.nbytes // batch.num, stream)
 

@@ -145,7 +145,7 @@ class Database(Protocol):
         ...
 
     def is_at(self, folder: Path, /) -> bool:
-        """Return whether this is the database in a folder, by whatever path; False if unknown."""
+        """Return whether this is the database in a folder, by any path; False if unknown."""
         ...
 
     def sample(self, num_records: int, /) -> Generator[SampledRecord, None, None]:

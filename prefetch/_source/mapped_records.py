@@ -1,7 +1,7 @@
 """Records of a mapped database, by their places: found and used in one native call.
 
 Between the plan of a batch and its rows no Python object is made of a record, its key or its place,
-and the GIL is held by nobody. Who wants to look at one record, a bad one, finds it again.
+and the GIL is released. A single record, such as a bad one, is found again when it is looked at.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Opener(Protocol):
         ...
 
 
-# Asked in this order. LMDB is last: it takes whatever is left, and its errors say what was found
+# Asked in this order. LMDB is last: it takes all that is left, and its errors say what was found
 # in the place of a database.
 OPENERS: Final[list[Opener]] = [LmdbDatabase.open]
 

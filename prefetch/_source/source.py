@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
 from prefetch._errors.printable import printable_path
 from prefetch._source.open_backend import open_database
-from prefetch._source.records import RecordReader, Records, Walker
+from prefetch._source.records import RecordReader, Walker
 from prefetch._source.sequence import RecordSequence
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _MOST_INDEXING_S = 0.1
 _MOST_SAMPLED = 4  # databases: each costs some pages of its tree
-
-__all__ = ["RecordReader", "RecordSource", "Records", "Walker"]
 
 
 class RecordSource:
@@ -170,7 +168,7 @@ class RecordSource:
         return all(database.mapping() is not None for database in self._databases)
 
     def is_at(self, folder: Path) -> bool:
-        """Return whether one of the databases is the one in a folder, by whatever path."""
+        """Return whether one of the databases is the one in a folder, by any path."""
         return any(database.is_at(folder) for database in self._databases)
 
     def path_of(self, record: int) -> str:

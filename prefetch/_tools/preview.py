@@ -134,10 +134,6 @@ def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
     They are read on the CPU; the device of the configuration is not used, and no bad record is
     put into its quarantine.
 
-    Args:
-        config: What is served.
-        num_batches: How many.
-
     Raises:
         PrefetchError: As opening and reading the feed would.
         EmptyDatabaseError: An epoch has no batches.

@@ -30,10 +30,6 @@ class DeviceTransform:
 
     The kernel is compiled, and the means and scales are on the device, when this is made.
 
-    Args:
-        transform: What to do.
-        device: Where.
-
     Attributes:
         transform: As given.
 

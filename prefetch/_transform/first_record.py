@@ -18,7 +18,8 @@ from prefetch._transform.operation import REFUSALS
 
 if TYPE_CHECKING:
     from prefetch._record.layout import RecordKind, RecordLayout
-    from prefetch._source.source import Records, RecordSource
+    from prefetch._source.records import Records
+    from prefetch._source.source import RecordSource
     from prefetch._transform.hooks import FunctionTransformer
     from prefetch._transform.host import RecordTransformer
     from prefetch._transform.options import Transform

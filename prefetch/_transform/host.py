@@ -5,7 +5,7 @@ A record's pixels go through `prefetch._transform.operation.OPERATIONS`, as in C
 - The crop is a square; its place is drawn in phase train and the centre, rounded down, in phase
   test. The mirror's coin is thrown in either phase.
 - A mean image belongs to the uncropped record: each pixel has the mean of its own place in the
-  record subtracted, wherever it ends up. One mean value serves all channels of whatever record;
+  record subtracted, wherever it ends up. One mean value serves all channels of any record;
   Caffe's habit of freezing the number of channels at the first is not kept.
 - Random words come from outside (`prefetch._plan.words`). They are reduced here because the ranges
   depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then ``reduce(word, height -

@@ -106,7 +106,7 @@ class Transform:
 
     @property
     def drawn_words(self) -> tuple[Word, ...]:
-        """Return which random words a record takes, whatever its size."""
+        """Return which random words a record of any size takes."""
         mirror = (Word.MIRROR,) if self.mirror else ()
         crop = (Word.ROW, Word.COLUMN) if self.train and self.crop_size else ()
         return (*mirror, *crop)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def never_cancelled() -> None:
-    """Do nothing: the check of a filler that nobody can cancel."""
+    """Do nothing: the check of a filler that cannot be cancelled."""
 
 
 class StoredImage(NamedTuple):

@@ -143,9 +143,9 @@ def cuda(open_checked: Callable[..., Any]) -> Any:
 @pytest.fixture
 def two_devices(open_checked: Callable[..., Any]) -> tuple[Any, Any]:
     """GPUs 0 and 1."""
-    from memory._cuda.open import cuda_ordinals  # noqa: PLC0415 - imports CuPy
+    from memory._cuda.runtime import count_gpus  # noqa: PLC0415 - imports CuPy
 
-    if len(cuda_ordinals()) < 2:
+    if count_gpus("cuda") < 2:
         assert not ON_THE_FAKE, "FAKECUDA_DEVICES must be 2 or more"
         pytest.skip("this machine has one GPU")
     return open_checked("cuda:0"), open_checked("cuda:1")

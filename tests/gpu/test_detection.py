@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from memory import DeviceOptionError, DeviceUnavailableError, _open_device, open_device
-from memory._cuda.open import cuda_ordinals
+from memory._cuda.runtime import count_gpus
 
 if TYPE_CHECKING:
     import subprocess
@@ -69,7 +69,7 @@ def test_without_cupy_the_extras_are_named(
 
 
 def test_an_ordinal_that_does_not_exist_is_refused_by_name() -> None:
-    count = len(cuda_ordinals())
+    count = count_gpus("cuda")
     with pytest.raises(
         DeviceUnavailableError, match=f"there is no GPU {count}: this process sees {count}"
     ) as caught:

@@ -710,9 +710,9 @@ class RingMachine(RuleBasedStateMachine):
                 self.prefetcher.coordinator.schedule,
             )
             if not schedule.is_behind:
-                assert all(sequence >= delivery.serving for sequence in delivery._ready)
+                assert all(sequence >= delivery.served.next for sequence in delivery._ready)
             wanted = [one.sequence for one in schedule._filling if not one.is_discarded]
-            assert all(sequence >= delivery.serving for sequence in wanted)
+            assert all(sequence >= delivery.served.next for sequence in wanted)
 
     @invariant()
     def nobody_sleeps_while_there_is_work(self) -> None:

@@ -17,7 +17,7 @@ from databases import lmdb_of
 import prefetch
 from prefetch._errors.classes import DatabaseTruncatedError
 from prefetch._record.wire import parse_datum
-from prefetch._source.source import Records, RecordSource
+from prefetch._source.source import RecordSource
 from prefetch.caffe import BlobProto, BlobShape, Datum
 from prefetch.testing import encode_image, write_database
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from prefetch._record.datum_view import DatumView
+    from prefetch._source.records import Records
 
 
 @dataclass(frozen=True)

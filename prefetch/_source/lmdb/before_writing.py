@@ -1,10 +1,10 @@
-"""What is looked at before LMDB opens a database for writing.
+"""What is checked before LMDB opens a database for writing.
 
 LMDB trusts what a file says. On a damaged page it ends the process (its asserts call abort), reads
-behind the end of the file (SIGBUS) or writes behind the end of a page; links in the database's
-folder it follows, and pipes it waits for. So whatever is there already has to be a regular file,
-and both trees of the database, that of the records and that of the free pages, have to be sound in
-all that LMDB builds on.
+behind the end of the file (SIGBUS) or writes behind the end of a page; it follows links in the
+database's folder, and waits for pipes. So all that is there has to be regular files, and both trees
+of the database, that of the records and that of the free pages, have to be sound in all that LMDB
+relies on.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class LmdbDatabase:
             return None
 
     def is_at(self, folder: Path) -> bool:
-        """Return whether this is the database in a folder, by whatever path."""
+        """Return whether this is the database in a folder, by any path."""
         try:
             status = (folder / "data.mdb").stat()
         except OSError:

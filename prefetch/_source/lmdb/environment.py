@@ -1,8 +1,8 @@
 """LMDB environments, shared by the whole process.
 
-LMDB forbids a process to open a file twice, and py-lmdb refuses it, whatever the path. So there is
-one environment a file (device and inode) in this process, counted by those who hold it. A program
-that has the file open itself passes its own ``lmdb.Environment``.
+LMDB forbids a process to open a file twice, and py-lmdb refuses it by any path. So there is one
+environment a file (device and inode) in this process, with a count of its holders. A program that
+has the file open itself passes its own ``lmdb.Environment``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SharedEnvironment:
         owned: Whether it was opened here, and so is closed here.
         lock_path: Its lock file; None where it has none.
         num_holds: How many hold it.
-        writing: Held by whoever writes to it or resizes its map; None where it is only read.
+        writing: Held to write to it or to resize its map; None where it is only read.
     """
 
     environment: lmdb.Environment
@@ -250,7 +250,7 @@ def _check_lock(file: DatabaseFile, shared: SharedEnvironment) -> None:
 
 
 def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
-    # No more address space than the file's pages, whatever map its writer had.
+    # No more address space than the file's pages: its writer's map may have been far larger.
     map_bytes = file.newest().size_bytes
     if not lock:
         return SharedEnvironment(

@@ -4,12 +4,7 @@ All of it is done through ``pread`` on a descriptor of our own, before LMDB maps
 of a truncated file kills the process at the first touch of what is missing.
 
 The format is version 1 of LMDB (0.9.x), 64-bit little-endian. Its first two pages are the *metas*,
-each the root of one committed state; a commit overwrites the older of them. A write that failed
-may have left nonsense in the older one, which LMDB never reads: only the one it takes is judged.
-
-A page that was allocated and freed within one transaction is never written. So a sound file may
-end before the last page that its meta counts; it is truncated if a page that its trees use is
-gone.
+each the root of one committed state; a commit overwrites the older of them.
 """
 
 from __future__ import annotations
@@ -104,7 +99,9 @@ class DatabaseFile:
         """
         while True:
             first, second = self.metas()
-            newest = second if second.txn_id > first.txn_id else first  # as LMDB chooses
+            # The one that LMDB takes, and only that is judged: a write that failed may have left
+            # nonsense in the other.
+            newest = second if second.txn_id > first.txn_id else first
             if newest.page_bytes != first.page_bytes:
                 raise CorruptDatabaseError(
                     self.path,
@@ -114,7 +111,7 @@ class DatabaseFile:
                 return self.as_stored(newest)
             except SourceError:
                 if newest in self.metas():
-                    raise  # else writers have got past it meanwhile
+                    raise  # else a writer has replaced it meanwhile
 
     def metas(self) -> tuple[Meta, Meta]:
         """Return the two committed states that the file keeps, as they say it; nothing is checked.
@@ -147,6 +144,8 @@ class DatabaseFile:
         num_pages = os.fstat(self._descriptor).st_size // meta.page_bytes
         if num_pages > meta.last_page:
             return meta
+        # A sound file may be shorter: a page that was allocated and freed within one transaction is
+        # never written. It is truncated if a page that its trees use is missing.
         if num_pages < _NUM_METAS or not all(
             TreePages(self, tree).lie_within(num_pages) for tree in (meta, meta.free)
         ):
@@ -188,7 +187,7 @@ class DatabaseFile:
         """Raise where the file is shorter than a state's pages; costs one fstat.
 
         Returns:
-            When the file was modified last, in nanoseconds, as its file system tells it.
+            When the file was modified last, in nanoseconds, by its file system.
 
         Raises:
             DatabaseTruncatedError: The file is shorter.
@@ -210,7 +209,7 @@ class DatabaseFile:
         self._file.close()
 
     def _meta(self, offset: int, end: int) -> Meta:
-        """Return the state that a meta page tells of, which ends at a byte of the file."""
+        """Return the state in a meta page that ends at a byte of the file."""
         page = self.read(_META.size, offset)
         if len(page) < _META.size:
             raise DatabaseTruncatedError(

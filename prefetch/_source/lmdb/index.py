@@ -1,9 +1,7 @@
 """The packed index: from the place of a record in key order to its key.
 
-LMDB does not count the records under a branch, so it reaches the n-th record in n steps only, and a
-list of 100 million keys as Python objects takes 6 GB. The index keeps two numbers a *leaf page*
-instead: which page, and how many records come before it. A leaf holds at least one record, so that
-is at most 8 bytes a record, and 0.1 to 4 where records are smaller than half a page. It is built
+LMDB does not count the records under a branch, so it reaches the n-th record in n steps only. The
+index keeps two numbers a *leaf page*: which page, and how many records come before it. It is built
 from the branches and the leaves' headers; no value is read.
 """
 
@@ -84,6 +82,8 @@ class RecordIndex:
             raise CorruptDatabaseError(
                 file.path, f"its leaves hold {total} records, and its head says {meta.entries}"
             )
+        # A leaf holds at least one record, so this is at most 8 bytes a record, and 0.1 to 4 where
+        # records are smaller than half a page. A list of 100 million keys would take 6 GB.
         return cls(
             pages,
             leaves.astype(np.min_scalar_type(meta.last_page)),

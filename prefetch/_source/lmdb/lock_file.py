@@ -1,9 +1,7 @@
 """The lock file of a database, in which LMDB's readers and writers know of each other.
 
 LMDB derives its name from the path that a database is opened by, not from where links lead:
-``lock.mdb`` in the folder, or ``NAME-lock`` beside a single file. A reader pins pages only for the
-writers that use the same one. So it is that of the path as it was named, and where a writer that
-names the database otherwise would use another that is there, nobody can tell which counts.
+``lock.mdb`` in the folder, or ``NAME-lock`` beside a single file.
 """
 
 from __future__ import annotations
@@ -56,6 +54,8 @@ def lock_file_of(file: DatabaseFile) -> LockFile:
     own = list(_lock_files(names[0]))
     there = [one for name in names for one in _lock_files(name) if os.path.lexists(one.path)]
     used = there[0] if there and there[0] in own else own[0]
+    # A reader pins pages only for writers that use the same lock file. Where there is another, of a
+    # writer that names the database otherwise, it is not known which counts.
     others = [one.path for one in there if one != used]
     if others:
         raise SourceError(

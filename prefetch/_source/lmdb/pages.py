@@ -195,10 +195,6 @@ class TreePages:
 
         The C kernel does the same in a mapped file.
 
-        Args:
-            number: Its leaf page.
-            slot: Its place there.
-
         Returns:
             Offset and size of the key, offset and size of the value, in bytes.
 

@@ -4,19 +4,10 @@ A snapshot has one transaction of LMDB's, which says which state this is and, wi
 Nothing is read through it: LMDB trusts what a file says, and ends the process on some damaged
 pages. Pages are read by our own code, which checks them (see `prefetch._source.lmdb.pages`).
 
-Without a lock (the default) nothing is written, and nothing keeps a writer from using pages of the
-snapshot again. It does so two commits after the snapshot at the earliest, while it is writing the
-third: as long as the last commit is the snapshot's or the one after, all that was read is intact.
-``Snapshot.check`` says so, after the reading. With a lock the snapshot's pages are pinned, for
-writers that heed the same lock file: each of their commits shows in it. One that does not show
-there came by another name or without a lock, and then the first rule counts again.
-
-A program that is not LMDB may write to the file as well: a copy over a database in use keeps its
-size, and perhaps the number of its last commit. So without a lock every modification of the file
-has to be explained by a commit that left the snapshot as it was. A commit modifies the file some
-time before it shows, and a long transaction may do so long before it; hence ``check`` waits a
-while for the commit, and then refuses what it cannot tell from a copy. With a lock writers may
-take as long as they like, and so a modification only has the snapshot's ends compared again.
+Without a lock (the default) nothing is written, and writers may use pages of the snapshot again:
+two commits after the snapshot at the earliest, while they write the third. ``Snapshot.check``,
+called after the reading, says whether all that was read is intact. With a lock the snapshot's pages
+are pinned, for writers that heed the same lock file.
 
 Truncation of the file, or an I/O error, under a mapping that is being read kills the process
 (SIGBUS). ``Snapshot.check`` notices a file that was truncated before.
@@ -52,7 +43,7 @@ if TYPE_CHECKING:
     from prefetch._source.lmdb.meta import Meta
 
 # A commit writes its pages, waits for the disk and then writes the page that makes it the last,
-# most often in milliseconds. Nothing tells us of it but a look.
+# most often in milliseconds. There is no notification of it, so the page is polled.
 _COMMIT_S: Final = 2.0
 _LOOK_EVERY_S: Final = 0.005
 # Of the first and the last record's value, which are compared with what they were.
@@ -120,9 +111,9 @@ class Snapshot:
             DatabaseChangedError: The block found damage, and a writer is why.
             SourceError: The block found damage.
         """
-        # A lock for each thread, and none for all: a finalizer that closes waits for nobody who is
-        # not reading. Reentrant, since Ctrl-C between here and the block leaves the lock taken for
-        # as long as the traceback lives, and whoever handles it closes on this very thread.
+        # A lock for each thread, and none for all: a finalizer that closes waits only for threads
+        # that read. Reentrant, since Ctrl-C between here and the block leaves the lock taken for as
+        # long as the traceback lives, and its handler closes on this very thread.
         with self._uses.setdefault(threading.get_ident(), threading.RLock()):
             if self._closed:
                 raise FeedClosedError(f"{self.path}: the record source is closed")
@@ -144,7 +135,7 @@ class Snapshot:
             SourceError: A foreign environment was closed.
         """
         modified_ns = self.file.check_size(self.meta)
-        # In this order: whatever is committed in between makes a number that is not explained yet.
+        # In this order: a commit in between has a number that is not explained yet.
         if self._explained.get(self._last_txn()) != modified_ns:
             self._explain()
 
@@ -171,9 +162,12 @@ class Snapshot:
                 raise FeedClosedError(f"{self.path}: the record source is closed")
             modified_ns = self.file.check_size(self.meta)
             last = self._last_txn()
+            # From the second commit after the snapshot on, a writer may be at the third, over pages
+            # of the snapshot.
             if last < self.meta.txn_id or (last > self.meta.txn_id + 1 and not self._is_pinned):
                 raise self._changed(last)
             if self._is_pinned:
+                # Writers that heed the lock may take as long as they like: no wait for a commit.
                 if self._is_heeded(last):
                     self._explained = {last: modified_ns}
                     return
@@ -183,6 +177,9 @@ class Snapshot:
                     raise self._changed(self._last_txn())
                 if self._explained.setdefault(last, modified_ns) == modified_ns:
                     return
+            # A commit modifies the file some time before it shows, a long transaction perhaps long
+            # before. A copy over the file, by another program, keeps its size and perhaps the
+            # number of the last commit: after the wait the two cannot be distinguished.
             if self._is_replaced or monotonic() > deadline:
                 self._is_replaced = True  # the next check need not wait for the same again
                 raise self._changed(last)
@@ -198,6 +195,7 @@ class Snapshot:
             if self._last_txn() == last:
                 raise self._changed(last)
             return False  # the commits after it have taken the place of the snapshot's meta
+        # A commit that does not show in the lock file came by another name or without a lock.
         return last <= self.meta.txn_id + 1 or last <= self._last_heeding()
 
     def _last_heeding(self) -> int:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOTE_BYTES: Final = 48
-_OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.

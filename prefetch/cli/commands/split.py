@@ -77,7 +77,7 @@ def split(
         if not (len(drawn) and len(others)):
             raise typer.BadParameter(
                 f"of {num} records {len(drawn)} would go into A and {len(others)} into B; a "
-                f"database has one at the least"
+                f"database needs at least one"
             )
         for place, order in zip(places, (drawn, others), strict=True):
             examples = StoredExamples(source, [database], order=order)

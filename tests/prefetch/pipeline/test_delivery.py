@@ -10,6 +10,7 @@ from memory import open_device
 from prefetch import EpochsExhaustedError, StaleIteratorError
 from prefetch._bad_records.policy import BadRecords
 from prefetch._pipeline.delivery import Delivery
+from prefetch._pipeline.held_batches import HeldBatches
 from prefetch._pipeline.schedule import Schedule
 from prefetch._pipeline.served import Claim, EndOfEpoch
 from prefetch._plan.order import Order
@@ -23,8 +24,7 @@ def delivery_of(order: Order) -> Delivery:
         Schedule(ring, order, num_threads=1, prefetch=2),
         order,
         BadRecords(skip=False, max_bad_records=0),
-        prefetch=2,
-        max_batches_held=5,
+        held=HeldBatches(ring, prefetch=2, max_batches_held=5),
     )
 
 

@@ -337,8 +337,8 @@ def test_the_slot_that_became_free_last_is_filled_next() -> None:
     assert [ring.acquire(0).slot for _ in range(3)] == [slots[0], slots[2], slots[1]]
     counts = (ring.num_free, ring.occupancy.num_ahead, ring.occupancy.num_leased)
     assert counts == (0, 3, 0)
-    assert ring.num_in(SlotState.FILLING) == 3
-    assert ring.num_in(SlotState.FREE) == 0
+    assert [slot.state for slot in ring.slots].count(SlotState.FILLING) == 3
+    assert [slot.state for slot in ring.slots].count(SlotState.FREE) == 0
 
 
 def test_a_wake_up_brings_no_slot_and_loses_none() -> None:

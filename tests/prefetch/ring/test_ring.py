@@ -14,6 +14,7 @@ from prefetch import BatchesHeldError
 from prefetch._bad_records.policy import BadRecords
 from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.hand_over import hand_over
+from prefetch._pipeline.held_batches import HeldBatches
 from prefetch._pipeline.schedule import Opening, Part, Schedule
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._plan.order import Order
@@ -39,13 +40,13 @@ class Bench:
         self.order = Order(40, 4)
         self.ring = Ring(self.device, num_slots)
         self.schedule = Schedule(self.ring, self.order, num_threads=num_threads, prefetch=num_slots)
+        self.held = HeldBatches(self.ring, prefetch=num_slots - 1, max_batches_held=5)
         self.delivery = Delivery(
             self.ring,
             self.schedule,
             self.order,
             BadRecords(skip=False, max_bad_records=0),
-            prefetch=num_slots - 1,
-            max_batches_held=5,
+            held=self.held,
         )
         self.claim = Claim()
 
@@ -89,11 +90,9 @@ class Bench:
 
     def take(self) -> Batch | None:
         """Do as next() does."""
-        self.delivery.claim(self.claim)
         self.ring.collect()
-        self.delivery.make_room()
         taken = Taken()
-        if not self.delivery.take(taken):
+        if not self.delivery.poll(self.claim, taken):
             return None
         batch = hand_over(taken)
         taken.batch, taken.is_over = None, True
@@ -211,13 +210,13 @@ def test_a_drained_slot_waits_for_every_stream_that_was_handed_it() -> None:
         with hold(streams[0]):
             del batch
             bench.ring.collect()
-            assert bench.ring.num_in(SlotState.DRAINING) == 1
+            assert [slot.state for slot in bench.ring.slots].count(SlotState.DRAINING) == 1
         streams[0].synchronize()
         bench.ring.collect()
-        assert bench.ring.num_in(SlotState.DRAINING) == 1
+        assert [slot.state for slot in bench.ring.slots].count(SlotState.DRAINING) == 1
     streams[1].synchronize()
     bench.ring.collect()
-    assert bench.ring.num_in(SlotState.FREE) == 1
+    assert [slot.state for slot in bench.ring.slots].count(SlotState.FREE) == 1
     for stream in streams:
         stream.close()
     device.close()
@@ -235,11 +234,11 @@ def test_a_slot_waits_for_its_own_push_where_no_stream_was_handed_it() -> None:
             filling.forget()
             bench.schedule.finish(filling)
             bench.ring.collect()
-            assert bench.ring.num_in(SlotState.DRAINING) == 1
+            assert [slot.state for slot in bench.ring.slots].count(SlotState.DRAINING) == 1
             assert bench.ring.num_free == 0
         stream.synchronize()
         bench.ring.collect()
-        assert bench.ring.num_in(SlotState.FREE) == 1
+        assert [slot.state for slot in bench.ring.slots].count(SlotState.FREE) == 1
     device.close()
 
 
@@ -360,7 +359,7 @@ def test_a_batch_that_nobody_wants_comes_back_from_wherever_it_is(progress: str)
 
     bench.claim = Claim()
     bench.delivery.claim(bench.claim)  # the next epoch
-    assert bench.delivery.serving == 10
+    assert bench.delivery.served.next == 10
 
     if progress in {"opening", "planned"}:
         assert filling.is_discarded
@@ -372,7 +371,7 @@ def test_a_batch_that_nobody_wants_comes_back_from_wherever_it_is(progress: str)
         bench.schedule.retire(filling)
     bench.delivery.drop_unwanted()
     bench.ring.collect()
-    assert bench.ring.num_in(SlotState.FREE) == 2
+    assert [slot.state for slot in bench.ring.slots].count(SlotState.FREE) == 2
     assert not bench.schedule.is_coming(filling.sequence)
 
 
@@ -408,7 +407,7 @@ def test_wake_ups_are_not_taken_for_batches_that_have_come_back() -> None:
         bench.fill(bench.open())
     held = [bench.take() for _ in range(2)]
     bench.ring.wake_reader()
-    bench.delivery.make_room()
+    bench.held.make_room(is_next_ready=True, is_repeat=False)
     assert len(bench.ring.slots) == len(held) + 2
     bench.ring.collect()
     assert bench.ring.num_wake_ups == 0
@@ -423,7 +422,7 @@ def test_nor_is_the_event_of_a_block_that_can_be_lent_again() -> None:
         held = [bench.take() for _ in range(2)]
         passed: Any = object()
         bench.ring.inbox.put(passed)
-        bench.delivery.make_room()
+        bench.held.make_room(is_next_ready=True, is_repeat=False)
         assert len(bench.ring.slots) == len(held) + 2
         assert bench.ring.inbox.get_nowait() is passed
         del held

@@ -18,7 +18,7 @@ from prefetch._source.lmdb.file import DatabaseFile
 from prefetch._source.lmdb.mapped import MappedPages
 from prefetch._source.lmdb.pread import FileSpans, PreadPages
 from prefetch._source.packed_keys import PackedKeys
-from prefetch._source.source import Records, RecordSource
+from prefetch._source.source import RecordSource
 from prefetch._source.spans import Spans
 from prefetch._transform.options import Transform
 from prefetch.testing import encode_image, fingerprinted_images, write_database
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from prefetch._source.lmdb.index import RecordIndex
+    from prefetch._source.records import Records
 
 PAGE_BYTES = 4096
 

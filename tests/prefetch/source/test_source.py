@@ -26,11 +26,13 @@ from prefetch._errors.classes import (
 )
 from prefetch._record.wire import parse_datum
 from prefetch._source.lmdb.index import RecordIndex
-from prefetch._source.source import Records, RecordSource
+from prefetch._source.source import RecordSource
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from prefetch._source.records import Records
 
 
 @pytest.fixture

@@ -33,9 +33,6 @@ class LevelDbExamples:
     LevelDB knows no reading without writing: it takes the folder's lock, and puts what its log
     holds into a table.
 
-    Args:
-        folder: The database.
-
     Raises:
         InputError: It is none, holds no records, or keys that LMDB does not take.
         ConversionError: plyvel is not installed, or another process has the database open.
