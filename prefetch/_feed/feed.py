@@ -218,7 +218,8 @@ class Feed:
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer is, as a mapping that JSON and torch can save.
 
-        It says what has been *taken* from the feed, not what was read ahead. A feed that loads it
+        It says what has been *taken* from the feed, not what was read ahead. After equally many
+        batches it is the same on every rank, except under ``rng: caffe``. A feed that loads it
         continues with exactly the remaining samples, crops and mirrors included, also in another
         process and with other threads, prefetch, device, batch_size and (except under ``rng:
         caffe``) world_size. Works on a closed feed too. Waits for nothing, so that a signal handler
