@@ -47,11 +47,11 @@ from prefetch._errors.classes import StateError as StateError
 from prefetch._errors.classes import ThreadStartError as ThreadStartError
 from prefetch._errors.classes import TooManyBadRecordsError as TooManyBadRecordsError
 from prefetch._errors.classes import UnsupportedSourceError as UnsupportedSourceError
-from prefetch._feed.feed import AsyncFeedIterator as AsyncFeedIterator
 from prefetch._feed.feed import Feed as Feed
-from prefetch._feed.feed import FeedIterator as FeedIterator
 from prefetch._feed.into import Filled as Filled
 from prefetch._feed.into import Into as Into
+from prefetch._feed.iterators import AsyncFeedIterator as AsyncFeedIterator
+from prefetch._feed.iterators import FeedIterator as FeedIterator
 from prefetch._feed.open import open as open  # noqa: A004 - reads as prefetch.open
 from prefetch._feed.open import open_prototxt as open_prototxt
 from prefetch._kernels.selection import kernels_available as kernels_available

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from prefetch._config.keywords import LoaderKeywords
-    from prefetch._feed.feed import FeedIterator
+    from prefetch._feed.iterators import FeedIterator
 
 __all__ = ["DataLoader"]
 

@@ -20,10 +20,9 @@ from prefetch._errors.classes import (
 )
 from prefetch._errors.printable import counted
 from prefetch._feed import showing
-from prefetch._feed.async_iteration import AsyncServing
 from prefetch._feed.into import Into
+from prefetch._feed.iterators import AsyncFeedIterator, FeedIterator
 from prefetch._feed.ranks import Ranks, refuse_fixed_ranks
-from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.reentrancy import is_nested, mark_entry
 from prefetch._source.beside import class_names
 
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
     from memory import Device, Stream
     from prefetch._config.feed_config import FeedConfig
     from prefetch._pipeline.prefetcher import Prefetcher
+    from prefetch._pipeline.served import Taken
     from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
     from prefetch._report.sheet import ContactSheet
-    from prefetch._ring.batch import Batch
 
 mark_entry(__file__)
 
@@ -54,10 +53,14 @@ class Feed:
     opened it; a signal handler may save its state and close it at any point. What a handler
     raises comes out of next() and leaves the feed open: the next next() serves the batch.
 
+    Why it has so many methods: it is all that a training loop has of the library, and half of them
+    are properties that say what was found at opening.
+
     Args:
         config: The configuration.
         start: Builds the prefetcher, from the start or from a saved state, for the ranks that the
             opening has found, or for others.
+        open_another: Opens a feed of another configuration, for `show`.
 
     Attributes:
         config: The configuration; ``shard`` is ``auto`` there if it was, and ``rank`` and
@@ -75,9 +78,12 @@ class Feed:
         self,
         config: FeedConfig,
         start: Callable[[Mapping[str, Any] | None, Ranks | None], Prefetcher],
+        *,
+        open_another: Callable[[FeedConfig], Feed],
     ) -> None:
         self.config = config
         self._start = start
+        self._open_another = open_another
         self._stream: object = None
         self._warned_empty = False
         self._class_names: tuple[str, ...] | None = None
@@ -495,55 +501,3 @@ class Feed:
 def _adopt(stream: object, prefetcher: Prefetcher) -> Stream | None:
     """Return a consumer's stream as one of the prefetcher's device; None stays None."""
     return None if stream is None else prefetcher.components.device.stream_from(stream)
-
-
-class FeedIterator:
-    """Serves one epoch of a feed, or its endless stream; made by ``iter(feed)``."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._claim = Claim()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Batch:
-        """Return the next batch; blocks until it is ready.
-
-        Raises:
-            StopIteration: The epoch is over.
-            StaleIteratorError: A newer iterator of the feed has started.
-            EpochsExhaustedError: Every configured epoch has been served.
-            BatchesHeldError: The consumer holds as many batches as it may; try again after
-                releasing one.
-            FeedBusyError: A signal handler or a finalizer calls it in the middle of another call.
-            FeedClosedError: The feed is closed.
-            PrefetchError: What went wrong in this batch; the feed is closed then.
-        """
-        prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
-        try:
-            batch = prefetcher.consumer.take(self._claim, taken)
-            # On one line, without a call: what interrupts it, comes before the batch is served, or
-            # when the loop has it.
-            taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300
-        except EndOfEpoch:
-            self._feed._note_end()  # noqa: SLF001
-            raise StopIteration from None
-        except BaseException as error:
-            translated = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
-            if prefetcher.closed:  # by that failure: no thread of it outlives the exception
-                prefetcher.close(wait=not is_nested())
-            if translated is error:
-                raise
-            raise translated from None
-
-
-class AsyncFeedIterator(AsyncServing["Batch"]):
-    """Serves one epoch of a feed without blocking the event loop; made by ``aiter(feed)``.
-
-    Several tasks of an event loop may wait at it: they get the batches in the order they asked.
-    Raises as `FeedIterator` does; a wait that is cancelled takes no batch.
-    """
-
-    def _serve(self, batch: Batch, stream: Stream | None) -> Batch:  # noqa: ARG002
-        return batch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from memory import BufferMismatchError
-from prefetch._feed.async_iteration import AsyncServing, ServedFeed
+from prefetch._feed.iterators import AsyncServing, ServedFeed
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._process.reentrancy import is_nested, mark_entry
 from prefetch._ring.lease import without_lease

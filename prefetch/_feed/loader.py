@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from prefetch._config.keywords import LoaderKeywords
-    from prefetch._feed.feed import FeedIterator
+    from prefetch._feed.iterators import FeedIterator
 
 logger = logging.getLogger("prefetch")
 

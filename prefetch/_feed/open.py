@@ -182,7 +182,7 @@ def _open_feed(config: FeedConfig, origin: str) -> Feed:
         with _config_context(config, origin):
             return build_prefetcher(config, ranks, host_limit, state, check_start=check)
 
-    return Feed(config, start)
+    return Feed(config, start, open_another=lambda other: _open_feed(other, origin))
 
 
 @contextmanager

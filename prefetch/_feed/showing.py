@@ -6,7 +6,7 @@ one looks for the feed in whose ring its memory is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from memory import SyncedMemoryError
@@ -14,11 +14,28 @@ from prefetch._errors.classes import EmptyDatabaseError, LabelsNotProducedError,
 from prefetch._ring.batch import Drawing
 
 if TYPE_CHECKING:
-    from prefetch._feed.feed import Feed
+    from collections.abc import Callable
+
+    from prefetch._config.feed_config import FeedConfig
+    from prefetch._pipeline.prefetcher import Prefetcher
     from prefetch._report.sheet import ContactSheet
     from prefetch._ring.batch import Batch
 
-_feeds: WeakSet[Feed] = WeakSet()
+
+class ShownFeed(Protocol):
+    """A feed, as it is drawn."""
+
+    config: FeedConfig
+    _prefetcher: Prefetcher
+    _open_another: Callable[[FeedConfig], Any]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the labels; none where there are none."""
+        ...
+
+
+_feeds: WeakSet[ShownFeed] = WeakSet()
 
 
 def show_batch(batch: Batch, num: int) -> ContactSheet:
@@ -46,7 +63,7 @@ def show_batch(batch: Batch, num: int) -> ContactSheet:
     )
 
 
-def has_blue_first(feed: Feed) -> bool:
+def has_blue_first(feed: ShownFeed) -> bool:
     """Return whether the first of a feed's three channels is blue, as far as anybody knows."""
     from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - for those who look
 
@@ -57,10 +74,9 @@ def has_blue_first(feed: Feed) -> bool:
     return wanted == "bgr"
 
 
-def show_feed(feed: Feed, num: int) -> ContactSheet:
+def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
     """Draw the first images of the feed's epoch, read by a feed of its own that is closed again."""
     from prefetch._config.load import load_config  # noqa: PLC0415 - pydantic is slow to import
-    from prefetch._feed.open import open as open_feed  # noqa: PLC0415 - that room needs this one
 
     config = feed.config
     size = min(num, config.batch_size)
@@ -82,9 +98,9 @@ def show_feed(feed: Feed, num: int) -> ContactSheet:
     }
     if config.quarantine is not None:
         options |= {"quarantine": None, "on_bad_record": "skip"}
-    other: Feed | None = None
+    other: Any = None
     try:
-        with open_feed(load_config(config, **options)) as other:
+        with feed._open_another(load_config(config, **options)) as other:  # noqa: SLF001
             batch = next(iter(other), None)
             if batch is not None:
                 return show_batch(batch, num)
@@ -111,7 +127,7 @@ def batch_html(batch: Batch) -> str:
     return as_html(repr(batch), sheet)
 
 
-def feed_html(feed: Feed) -> str:
+def feed_html(feed: ShownFeed) -> str:
     """Return what a notebook shows of a feed."""
     from prefetch._report.sheet import MOST_SHOWN, as_html  # noqa: PLC0415 - as above
 
@@ -121,12 +137,12 @@ def feed_html(feed: Feed) -> str:
         return as_html(f"{feed!r}\n{error}", None)
 
 
-def note_feed(feed: Feed) -> None:
+def note_feed(feed: ShownFeed) -> None:
     """Have the batches of a feed shown as its configuration says."""
     _feeds.add(feed)
 
 
-def _feed_of(batch: Batch) -> Feed | None:
+def _feed_of(batch: Batch) -> ShownFeed | None:
     lease = batch._lease  # noqa: SLF001 - nothing else leads to the feed
     slot = None if lease is None else lease._slot  # noqa: SLF001
     for feed in list(_feeds):

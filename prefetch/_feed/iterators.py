@@ -1,4 +1,4 @@
-"""Asynchronous iteration over a feed, for batches and for what else they are served as."""
+"""Iterators over a feed: for batches and, asynchronously, for what else they are served as."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
-from prefetch._process.reentrancy import mark_entry
+from prefetch._process.reentrancy import is_nested, mark_entry
 
 if TYPE_CHECKING:
     from memory import Device, Stream
@@ -101,3 +101,55 @@ class AsyncServing(ABC, Generic[_Served]):
         if turns is None or turns[0] is not loop:
             self._turns = turns = loop, asyncio.Lock()
         return turns[1]
+
+
+class FeedIterator:
+    """Serves one epoch of a feed, or its endless stream; made by ``iter(feed)``."""
+
+    def __init__(self, feed: ServedFeed) -> None:
+        self._feed = feed
+        self._claim = Claim()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        """Return the next batch; blocks until it is ready.
+
+        Raises:
+            StopIteration: The epoch is over.
+            StaleIteratorError: A newer iterator of the feed has started.
+            EpochsExhaustedError: Every configured epoch has been served.
+            BatchesHeldError: The consumer holds as many batches as it may; try again after
+                releasing one.
+            FeedBusyError: A signal handler or a finalizer calls it in the middle of another call.
+            FeedClosedError: The feed is closed.
+            PrefetchError: What went wrong in this batch; the feed is closed then.
+        """
+        prefetcher, taken = self._feed._prefetcher, Taken()  # noqa: SLF001 - the feed's own iterator
+        try:
+            batch = prefetcher.consumer.take(self._claim, taken)
+            # On one line, without a call: what interrupts it, comes before the batch is served, or
+            # when the loop has it.
+            taken.batch, taken.is_over = None, True; return batch  # fmt: skip # noqa: E702, TRY300
+        except EndOfEpoch:
+            self._feed._note_end()  # noqa: SLF001
+            raise StopIteration from None
+        except BaseException as error:
+            translated = self._feed._translate_error(error, prefetcher, taken)  # noqa: SLF001
+            if prefetcher.closed:  # by that failure: no thread of it outlives the exception
+                prefetcher.close(wait=not is_nested())
+            if translated is error:
+                raise
+            raise translated from None
+
+
+class AsyncFeedIterator(AsyncServing["Batch"]):
+    """Serves one epoch of a feed without blocking the event loop; made by ``aiter(feed)``.
+
+    Several tasks of an event loop may wait at it: they get the batches in the order they asked.
+    Raises as `FeedIterator` does; a wait that is cancelled takes no batch.
+    """
+
+    def _serve(self, batch: Batch, stream: Stream | None) -> Batch:  # noqa: ARG002
+        return batch
