@@ -136,11 +136,9 @@ class Coordinator:
             return None if self.is_stopping else self.schedule.find_opening()
 
     def early_opening(self) -> Opening | None:
-        """Return a batch to open for a reader before it hands over what it has filled.
-
-        Only where a batch is planned without anything being read, which may take long.
-        """
+        """Return a batch to open for a reader before it hands over what it has filled."""
         with self.lock:
+            # A walk reads the database, which may take long: the filled batch comes first.
             if self.is_stopping or self.planner.walker is not None:
                 return None
             self._collect()

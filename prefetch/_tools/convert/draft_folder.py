@@ -37,7 +37,7 @@ def check_free(final: Path, *, force: bool = False) -> None:
     """
     if not os.path.lexists(final):
         return
-    # Where DB is forgotten, the last of the inputs stands in its place: nobody is to remove that.
+    # Where DB is forgotten, the last of the inputs is in its place, which must not be removed.
     may_go = final.is_dir() and {path.name for path in final.iterdir()} <= _DATABASE_FILES
     if force and may_go and not final.is_symlink():
         return

@@ -38,7 +38,7 @@ def read_in_order(
 def _read_ahead(
     examples: Examples, todo: Sequence[int], num_threads: int, ended: threading.Event
 ) -> Generator[list[Outcome]]:
-    """Read ahead, until it is over or nobody wants more."""
+    """Read ahead, until all is read or no more is wanted."""
     waiting: deque[Future[list[Outcome]]] = deque()
     pace = _Pace(chunk=1, most_waiting=2 * num_threads)
     start = 0
@@ -60,7 +60,7 @@ def _read_ahead(
 
 
 def _read(examples: Examples, indices: Sequence[int], ended: threading.Event) -> list[Outcome]:
-    """Read some examples, on one of the threads; fewer where nobody wants them any more."""
+    """Read some examples, on one of the threads; fewer once no more are wanted."""
     outcomes: list[Outcome] = []
     for index in indices:
         if ended.is_set():

@@ -1,7 +1,7 @@
 """What a conversion reports, and the file beside a finished database that keeps it.
 
 By that file a conversion that is resumed once more finds that it is finished: by the same list,
-labels and options, whatever the images hold.
+labels and options, not on what the images hold.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ _examiners = _Examiners()
 
 
 def copy_record(_: bytes, value: bytes) -> Example:
-    """Return a record as it is, whatever it holds."""
+    """Return a record as it is, with any contents."""
     finding = _examiners.examiner.examine(memoryview(value), decode=False)
     return Example(value, finding.shape or UNKNOWN_SHAPE, unchanged=True)
 

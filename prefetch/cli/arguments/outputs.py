@@ -81,7 +81,7 @@ def check_no_dangling_link(output: Path, *, cure: str = "name another file") -> 
 def check_no_input(
     output: Path | None, inputs: Iterable[Path], *, cure: str = "name another file"
 ) -> None:
-    """Refuse to write over something that is read, by whatever path it is called.
+    """Refuse to write over something that is read, by any path.
 
     Args:
         output: What is written.

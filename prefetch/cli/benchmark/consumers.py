@@ -70,7 +70,7 @@ def wait(cost_s: float) -> Consumer:
 def compute(cost_s: float) -> Consumer:
     """Return a consumer that keeps a core busy in one call that releases the GIL.
 
-    Hashing is one thread's work whatever the machine, and needs little memory bandwidth. One call,
+    Hashing is one thread's work on any machine, and needs little memory bandwidth. One call,
     because every return to Python has to get the GIL back from a reader first.
     """
     unit_bytes = 1 << 14

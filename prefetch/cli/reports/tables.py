@@ -1,4 +1,4 @@
-r"""The tables that a conversion leaves: tab-separated, one line a row, whatever names hold.
+r"""The tables that a conversion leaves: tab-separated, one line a row, for any names.
 
 In a field ``\t``, ``\n``, ``\r`` and ``\\`` mean a tab, a line feed, a carriage return and a
 backslash. The bytes of a name are those of the file system.

@@ -69,7 +69,7 @@ def read_cifar(
 
 
 def _check_different(paths: Sequence[Path]) -> None:
-    """Refuse a file that is given twice, by whatever name: its records would be doubled.
+    """Refuse a file that is given twice, by any name: its records would be doubled.
 
     Raises:
         InputError: One is.

@@ -49,7 +49,7 @@ class _SeparatorError(LabelError):
 def read_list(root: Path, path: Path, *, rule: LabelRule = LabelRule.STRICT) -> Listing:
     """Read a list file: a name and a label a line, with a space between them, the last of the line.
 
-    Names are taken byte by byte, with spaces and whatever encoding they have; see `lines_of` for
+    Names are taken byte by byte, with spaces and in any encoding; see `lines_of` for
     what a line is.
 
     Args:
