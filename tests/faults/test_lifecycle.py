@@ -390,8 +390,8 @@ def _when_stopping(feed: prefetch.Feed) -> None:
 def test_closing_waits_for_one_picture_and_not_for_the_batch(
     encoded: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    held = HeldDecoder(monkeypatch)
     feed = prefetch.open({"source": encoded, "batch_size": 40, "threads": 1}, **options)
+    held = HeldDecoder(monkeypatch)
     told: list[BaseException] = []
 
     def loop() -> None:
