@@ -247,7 +247,7 @@ class EventToken:
             self._idle.append(self.handle)
 
 
-def _tell_child() -> None:
+def _note_fork() -> None:
     for context in tuple(_live):
         context.forked = True
         # A lock that another thread held at the fork is held for ever in the child.
@@ -256,4 +256,4 @@ def _tell_child() -> None:
         context.waiters = Waiters(context.ordinal)
 
 
-os.register_at_fork(after_in_child=_tell_child)
+os.register_at_fork(after_in_child=_note_fork)

@@ -43,7 +43,7 @@ class CudaKernel:
         self._device = device
         self._name = name
         self._kernel = cupy.RawKernel(source, name)
-        with device.context.call("compile"), explained(device.name, f"compile of {name!r}"):
+        with device.context.call("compile"), explain_failures(device.name, f"compile of {name!r}"):
             self._kernel.compile()
             load(self._kernel)
 
@@ -90,14 +90,14 @@ def queue(state: StreamState, operation: str, run: Callable[[], object], *holds:
         if isinstance(holds[0], DeviceBuffer) and holds[0].nbytes == 0:
             return  # CUDA refuses a grid without blocks
         # CuPy launches on its current stream.
-        with explained(state.context.name, operation), state.as_cupy():
+        with explain_failures(state.context.name, operation), state.as_cupy():
             run()
 
     state.submit(operation, launch, holds)
 
 
 @contextlib.contextmanager
-def explained(device: str, operation: str) -> Iterator[None]:
+def explain_failures(device: str, operation: str) -> Iterator[None]:
     """Say what CuPy's many kinds of errors mean when a kernel is compiled and launched."""
     try:
         yield

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from memory._cuda.kernel import CudaKernel, explained, load, queue
+from memory._cuda.kernel import CudaKernel, explain_failures, load, queue
 from memory._cuda.owner import CudaOwner
 from memory._cuda.runtime import cupy
 from memory._device.checks import check_equal_sizes, check_floats
@@ -234,7 +234,7 @@ def _prepare(state: StreamState, operation: str, kind: np.dtype[Any], count: int
     name = _name(operation, kind)
     ready = state.context.kernels
     if count and name not in ready:
-        with state.context.call(operation), explained(state.context.name, operation):
+        with state.context.call(operation), explain_failures(state.context.name, operation):
             state.refuse_capture(operation)  # which compiling and loading would spoil
             load(_kernel(name))
         ready.add(name)

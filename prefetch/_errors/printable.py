@@ -29,7 +29,7 @@ def printable_key(key: bytes) -> str:
         >>> print(printable_key(b"caf\xe9\t1"), printable_key(rb"caf\xe9"))
         caf\xe9\t1 caf\\xe9
     """
-    return _escaped(key.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
+    return _escape(key.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
 
 
 def printable_name(name: str | os.PathLike[str]) -> str:
@@ -61,7 +61,7 @@ def printable_fault(message: str) -> str:
 
 def printable_message(message: str) -> str:
     """Return a message that names may stand in, with its line ends."""
-    return "\n".join(_escaped(_text(line)) for line in message.split("\n"))
+    return "\n".join(_escape(_text(line)) for line in message.split("\n"))
 
 
 def printable_line(text: str) -> str:
@@ -78,7 +78,7 @@ def _text(line: str) -> str:
         return line.encode("utf-8", "backslashreplace").decode()
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(

@@ -73,7 +73,7 @@ def check_writable(path: Path) -> None:
     try:
         mode = path.stat().st_mode if path.exists() else None
         if mode is None or stat.S_ISREG(mode):
-            draft, descriptor = _drafted(Path(os.path.realpath(path)), mode)
+            draft, descriptor = _open_draft(Path(os.path.realpath(path)), mode)
             os.close(descriptor)
             draft.unlink()
         elif not os.access(path, os.W_OK):  # to open a pipe would be an end to its reader
@@ -106,7 +106,7 @@ def room(path: Path) -> str:
 
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:
-    draft, descriptor = _drafted(target, mode)
+    draft, descriptor = _open_draft(target, mode)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
             if mode is not None:
@@ -120,7 +120,7 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
         raise
 
 
-def _drafted(target: Path, mode: int | None) -> tuple[Path, int]:
+def _open_draft(target: Path, mode: int | None) -> tuple[Path, int]:
     """Return a new file beside a target, and its descriptor.
 
     Args:

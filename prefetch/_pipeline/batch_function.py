@@ -8,7 +8,7 @@ import numpy as np
 
 from memory import NotImplementedDeviceError
 from prefetch._process.nvtx import ranged
-from prefetch._ring.push_block import queued
+from prefetch._ring.push_block import queue_work
 from prefetch._transform.own_function import describe_array
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class BatchFunction:
                         blob.async_gpu_push(stream)
                         events.append(blob.push_event)
                 return
-            filled = queued(lambda: self._run(planned, *arrays), stream, events)
+            filled = queue_work(lambda: self._run(planned, *arrays), stream, events)
             for blob in (data, labels):
                 if blob is not None:
                     # Whoever asks for the bytes, on the host too, is put behind the function.

@@ -121,6 +121,6 @@ class Served(NamedTuple):
         """Return the same, but as if those that were lost had not been taken."""
         return self.without([taken for taken in self.in_hand if taken.is_lost])
 
-    def counted(self) -> Served:
+    def without_pending(self) -> Served:
         """Return the same with the counts of what the loop has."""
         return self.without([taken for taken in self.in_hand if not taken.is_over])

@@ -79,7 +79,7 @@ class FeedStats:
 def take_snapshot(coordinator: Coordinator, *, waits: tuple[int, float]) -> FeedStats:
     """Return what a feed has counted; takes no lock."""
     components, ring = coordinator.components, coordinator.ring
-    served, expected = coordinator.delivery.served.counted(), components.expected_memory
+    served, expected = coordinator.delivery.served.without_pending(), components.expected_memory
     slots = list(ring.slots)
     states = Counter(slot.reported_state for slot in slots)
     return FeedStats(

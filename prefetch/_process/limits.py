@@ -119,7 +119,7 @@ def _mounts(root: Path) -> list[tuple[str, Path, str]]:
         re.MULTILINE,
     )
     return [
-        (_unescaped(mounted), root / _unescaped(top).lstrip("/"), "" if is_second else options)
+        (_unescape(mounted), root / _unescape(top).lstrip("/"), "" if is_second else options)
         for mounted, top, is_second, options in found
     ]
 
@@ -136,7 +136,7 @@ def _beneath(group: str, mounted: str) -> str:
     return group[len(mounted) :].lstrip("/") if f"{group}/".startswith(f"{mounted}/") else ""
 
 
-def _unescaped(name: str) -> str:
+def _unescape(name: str) -> str:
     return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), name)
 
 

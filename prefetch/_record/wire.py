@@ -148,7 +148,7 @@ def parse_datum(record: memoryview) -> DatumView:
     _, channels, height, width, _, label, _, encoded = integers
     has_label = label != _ABSENT
     label *= has_label  # 0 where it is absent
-    return DatumView(channels, height, width, label, encoded != 0, data, _joined(floats), has_label)
+    return DatumView(channels, height, width, label, encoded != 0, data, _join(floats), has_label)
 
 
 def encode_datum(
@@ -214,7 +214,7 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _joined(runs: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+def _join(runs: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
     if not runs:
         return _NO_FLOATS
     return runs[0] if len(runs) == 1 else np.concatenate(runs)
@@ -275,7 +275,7 @@ def _varint35(record: memoryview, start: int) -> tuple[int, int]:
     raise DatumError(DatumReason.VARINT_TOO_LONG, start)
 
 
-def _delimited(record: memoryview, start: int) -> tuple[int, int]:
+def _read_delimited(record: memoryview, start: int) -> tuple[int, int]:
     """Return where the payload whose length stands at ``start`` begins and ends."""
     length, begin = _length(record, start)
     if length > len(record) - begin:
@@ -285,7 +285,7 @@ def _delimited(record: memoryview, start: int) -> tuple[int, int]:
 
 def _packed_floats(record: memoryview, start: int) -> tuple[npt.NDArray[np.float32], int]:
     """Return the floats whose length in bytes stands at ``start``, and the position behind them."""
-    begin, end = _delimited(record, start)
+    begin, end = _read_delimited(record, start)
     if (end - begin) % 4:
         raise DatumError(DatumReason.BAD_PACKED_FLOATS, begin, end - begin)
     return np.frombuffer(record[begin:end], _FLOAT), end
@@ -330,7 +330,7 @@ def _skip_value(record: memoryview, start: int, tag: int, pos: int) -> int:
     if wire_type == _VARINT:
         return _varint64(record, pos)[1]
     if wire_type == _DELIMITED:
-        return _delimited(record, pos)[1]
+        return _read_delimited(record, pos)[1]
     if wire_type not in (_FIXED32, _FIXED64):
         raise DatumError(DatumReason.BAD_TAG, start, record[start])
     pos += 4 if wire_type == _FIXED32 else 8

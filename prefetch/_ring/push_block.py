@@ -226,7 +226,7 @@ class PushedMemory:
         """Queue the copy; return the batch's data and labels; see `DeviceMemory`."""
         data = self._data
         assert data is not None
-        filled = queued(lambda: self._block.copy(stream), stream, events)
+        filled = queue_work(lambda: self._block.copy(stream), stream, events)
         assert self._block.buffer is not None
         hold = DeviceHold(self._block.buffer, lease)
         blob = Blob(data.shape, dtype=data.dtype, device=self._device)
@@ -245,7 +245,7 @@ class PushedMemory:
         self._data = None
 
 
-def queued(queue: Callable[[], object], stream: Stream, events: list[Event]) -> Event:
+def queue_work(queue: Callable[[], object], stream: Stream, events: list[Event]) -> Event:
     """Queue work; return the event behind it.
 
     Args:
@@ -257,14 +257,14 @@ def queued(queue: Callable[[], object], stream: Stream, events: list[Event]) -> 
         queue()
     except BaseException:
         with contextlib.suppress(SyncedMemoryError):
-            events.append(_recorded(stream))
+            events.append(_record(stream))
         raise
-    event = _recorded(stream)
+    event = _record(stream)
     events.append(event)
     return event
 
 
-def _recorded(stream: Stream) -> Event:
+def _record(stream: Stream) -> Event:
     """Return an event behind all that a stream has been given."""
     try:
         return stream.record()

@@ -17,7 +17,7 @@ import numpy as np
 from memory import Blob
 from prefetch._kernels.device_kernel import StagedBatch
 from prefetch._ring.lease import DeviceHold
-from prefetch._ring.push_block import DeviceBlock, queued
+from prefetch._ring.push_block import DeviceBlock, queue_work
 from prefetch._transform.staged_rows import StagedRows
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class StagedMemory:
         out = self._out.slice(0, blob.nbytes)
         # The event behind all of it is the slot's: before it has passed, neither the slot nor the
         # block is filled again.
-        filled = queued(lambda: self._queue(out, stream), stream, events)
+        filled = queue_work(lambda: self._queue(out, stream), stream, events)
         hold = DeviceHold(self._out, lease)
         blob.set_gpu_data(self._out.slice(0, blob.nbytes, owner=hold), filled=filled)
         return blob, self._block.label_blob(lease, filled)

@@ -108,7 +108,7 @@ class Walker:
             pieces.append(self._take(number, place, num))
             start = (start + num) % self._sequence.num_records
             count -= num
-        return _joined(pieces)
+        return _join(pieces)
 
     def _take(self, number: int, place: int, num: int) -> Found:
         """Return successive records of one database."""
@@ -157,7 +157,7 @@ class RecordReader:
             FeedClosedError: The source is closed.
         """
         numbers, places = self._sequence.locate_all(records)
-        found = _joined(
+        found = _join(
             [
                 self._databases[number].find(places[numbers == number])
                 for number in np.unique(numbers).tolist()
@@ -194,7 +194,7 @@ class RecordReader:
         return None if mapping is None else MappedRecords(database, mapping, places)
 
 
-def _joined(pieces: Sequence[Found]) -> Records:
+def _join(pieces: Sequence[Found]) -> Records:
     """Return the records of several pieces, one piece behind the other."""
     if len(pieces) == 1:
         return Records(*pieces[0])

@@ -81,7 +81,7 @@ def find_problems(
         *_no_labels(counts),
         *_labels(counts.labels, sampled_labels),
         *_key_order(sampled_keys),
-        *_unused(file_bytes, used_bytes),
+        *_find_unused(file_bytes, used_bytes),
     )
     return tuple(sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity)))
 
@@ -279,7 +279,7 @@ def _key_order(keys: Sequence[bytes]) -> Iterator[Problem]:
             return
 
 
-def _unused(file_bytes: int, used_bytes: int) -> Iterator[Problem]:
+def _find_unused(file_bytes: int, used_bytes: int) -> Iterator[Problem]:
     spare = file_bytes - used_bytes
     if spare > max(used_bytes, 1 << 20):
         yield Problem(

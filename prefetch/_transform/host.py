@@ -105,13 +105,13 @@ class RecordTransformer:
         As `sample_shape`, before the crop.
         """
         try:
-            image = self._stored(records)
+            image = self._find_stored(records)
             reference.check_fit(image[:3], self._recipe)
         except BadRecordError as bad:
             return bad.at(0)
         return image
 
-    def _stored(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage:
+    def _find_stored(self, records: Sequence[memoryview] | MappedRecords) -> StoredImage:
         """Return what the first record holds.
 
         Raises:

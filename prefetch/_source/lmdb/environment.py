@@ -254,18 +254,18 @@ def _open(file: DatabaseFile, *, lock: bool) -> SharedEnvironment:
     map_bytes = file.newest().size_bytes
     if not lock:
         return SharedEnvironment(
-            _opened(file, file.data_path, map_bytes), file.identity, owned=True
+            _open_environment(file, file.data_path, map_bytes), file.identity, owned=True
         )
     used = lock_file_of(file)
     make_whole(file, used)
     try:
-        environment = _opened(file, used.opened_by, _LOCKED_MAP_BYTES, used)
+        environment = _open_environment(file, used.opened_by, _LOCKED_MAP_BYTES, used)
     except lmdb.MemoryError:
-        environment = _opened(file, used.opened_by, map_bytes, used)
+        environment = _open_environment(file, used.opened_by, map_bytes, used)
     return SharedEnvironment(environment, file.identity, owned=True, lock_path=used.path)
 
 
-def _opened(
+def _open_environment(
     file: DatabaseFile, path: str, map_bytes: int, lock: LockFile | None = None
 ) -> lmdb.Environment:
     """Open an environment that only reads.

@@ -107,20 +107,20 @@ def lock_path_of(environment: lmdb.Environment) -> str | None:
     path = os.path.abspath(os.fsdecode(environment.path()))  # noqa: PTH100 - a plain string
     if flags["subdir"]:
         return os.path.join(os.path.realpath(path), "lock.mdb")  # noqa: PTH118 - as above
-    return f"{_resolved(path)}-lock"
+    return f"{_resolve(path)}-lock"
 
 
 def _names(data_path: str) -> Iterator[str]:
     """Yield the data file's path, and each that it leads to as a link."""
-    name = _resolved(data_path)
+    name = _resolve(data_path)
     for _ in range(_MOST_LINKS):
         yield name
         if not os.path.islink(name):  # noqa: PTH114 - plain strings here
             return
-        name = _resolved(os.path.join(os.path.dirname(name), os.readlink(name)))  # noqa: PTH115, PTH118, PTH120
+        name = _resolve(os.path.join(os.path.dirname(name), os.readlink(name)))  # noqa: PTH115, PTH118, PTH120
 
 
-def _resolved(path: str) -> str:
+def _resolve(path: str) -> str:
     """Return a path without links on the way to its last part."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118 - plain strings here

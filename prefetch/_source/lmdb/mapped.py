@@ -87,7 +87,7 @@ class MappedPages:
         spans = np.empty((4, len(pages)), np.int64)
         bad = self._kernels.locate(self._memory, self._page_bytes, pages, slots, spans)
         if bad >= 0:
-            raise self._damaged(pages[bad], slots[bad])
+            raise self._damage_error(pages[bad], slots[bad])
         return self.spans(spans)
 
     def fill(
@@ -123,7 +123,7 @@ class MappedPages:
             pages, slots = index.places(record)
         except IndexError as error:
             return error
-        return self._damaged(pages[0], slots[0])
+        return self._damage_error(pages[0], slots[0])
 
     def raw_shape(self, place: int, *, is_uint8: bool) -> tuple[int, int, int] | None:
         """Return (channels, height, width) of a record if it is raw and sound, else None.
@@ -141,7 +141,7 @@ class MappedPages:
         """Return keys and values that lie as `fill` says."""
         return Spans(self._memory, spans[0], spans[1]), Spans(self._memory, spans[2], spans[3])
 
-    def _damaged(self, page: np.int64, slot: np.int64) -> CorruptDatabaseError:
+    def _damage_error(self, page: np.int64, slot: np.int64) -> CorruptDatabaseError:
         # The kernel says that it is, and no more; the reason is the twin's.
         try:
             self._pages.locate(int(page), int(slot))

@@ -165,7 +165,7 @@ class Snapshot:
             # From the second commit after the snapshot on, a writer may be at the third, over pages
             # of the snapshot.
             if last < self.meta.txn_id or (last > self.meta.txn_id + 1 and not self._is_pinned):
-                raise self._changed(last)
+                raise self._changed_error(last)
             if self._is_pinned:
                 # Writers that heed the lock may take as long as they like: no wait for a commit.
                 if self._is_heeded(last):
@@ -174,7 +174,7 @@ class Snapshot:
             # The same before and after the look at the number: that commit did it, or one before.
             elif modified_ns == self.file.modified_ns():
                 if last not in self._explained and not self._is_kept(last):
-                    raise self._changed(self._last_txn())
+                    raise self._changed_error(self._last_txn())
                 if self._explained.setdefault(last, modified_ns) == modified_ns:
                     return
             # A commit modifies the file some time before it shows, a long transaction perhaps long
@@ -182,7 +182,7 @@ class Snapshot:
             # number of the last commit: after the wait the two cannot be distinguished.
             if self._is_replaced or monotonic() > deadline:
                 self._is_replaced = True  # the next check need not wait for the same again
-                raise self._changed(last)
+                raise self._changed_error(last)
             sleep(_LOOK_EVERY_S)
 
     def _is_heeded(self, last: int) -> bool:
@@ -193,7 +193,7 @@ class Snapshot:
         """
         if not self._is_kept(last):
             if self._last_txn() == last:
-                raise self._changed(last)
+                raise self._changed_error(last)
             return False  # the commits after it have taken the place of the snapshot's meta
         # A commit that does not show in the lock file came by another name or without a lock.
         return last <= self.meta.txn_id + 1 or last <= self._last_heeding()
@@ -218,14 +218,14 @@ class Snapshot:
         """Raise where commits may have written over pages of the snapshot."""
         last = self._last_txn()
         if not self._is_pinned and last not in (self._committed.txn_id, self._committed.txn_id + 1):
-            raise self._changed(last)
+            raise self._changed_error(last)
 
     def _is_kept(self, last: int) -> bool:
         """Return whether the file still has the snapshot's meta and end records, as commits do."""
         is_meta_kept = last > self.meta.txn_id + 1 or self._committed in self.file.metas()
         return is_meta_kept and _ends(self.file, self.meta) == self._ends
 
-    def _changed(self, last: int) -> DatabaseChangedError:
+    def _changed_error(self, last: int) -> DatabaseChangedError:
         return DatabaseChangedError(
             self.path,
             snapshot_txn=self._committed.txn_id,
@@ -256,7 +256,7 @@ class Snapshot:
         """
         for _ in range(_TRIES):
             modified_ns = self.file.modified_ns()
-            transaction = self._registered()
+            transaction = self._begin_registered()
             number, seen = transaction.id(), transaction.stat()
             metas = self.file.metas()
             # With a lock LMDB takes the meta page where commits of that number belong, without one
@@ -279,7 +279,7 @@ class Snapshot:
             self.path, "is written to so fast that no state of it can be read; wait for the writer"
         )
 
-    def _registered(self) -> lmdb.Transaction[memoryview]:
+    def _begin_registered(self) -> lmdb.Transaction[memoryview]:
         """Begin a transaction; in a full lock file, in the place of a process that has ended.
 
         Raises:

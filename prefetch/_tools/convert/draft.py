@@ -197,7 +197,7 @@ class Draft:
         if os.path.lexists(self._final) and not self._force:
             raise self._overtaken()
         try:
-            database = self._compacted()
+            database = self._compact()
             for name, content in (files or {}).items():
                 path = database / name
                 path.write_text(content, encoding="utf-8", errors="surrogateescape")
@@ -255,7 +255,7 @@ class Draft:
         grown = max(int(size * _GROWTH), size + 2 * self._pending_bytes)
         self._environment.set_mapsize(-(-grown // page) * page)
 
-    def _compacted(self) -> Path:
+    def _compact(self) -> Path:
         """Return the folder of the closed database, copied without its free pages if that pays."""
         stat, info = self._environment.stat(), self._environment.info()
         num_pages = info["last_pgno"] + 1

@@ -47,7 +47,7 @@ class InputError(ConversionError, ValueError):
     def __init__(self, path: str, *faults: str) -> None:
         self.path = path
         self.faults = faults
-        super().__init__(f"{path}: {_listed(faults)}")
+        super().__init__(f"{path}: {_list_faults(faults)}")
 
 
 UNWRITABLE = "cannot be written: "
@@ -92,7 +92,7 @@ class ChangedInputError(ConversionError):
         super().__init__(
             f"{folder}: cannot be resumed: {len(changed)} of the "
             f"{counted(num_stored, 'record')} in it {'is' if len(changed) == 1 else 'are'} of "
-            f"something that has changed since: {_listed(self.changed)}\n"
+            f"something that has changed since: {_list_faults(self.changed)}\n"
             f"put back what was converted, or remove the folder to begin anew, without --resume"
         )
 
@@ -115,7 +115,7 @@ class UnreadableImagesError(ConversionError):
         super().__init__(
             f"{len(unreadable)} of {counted(num_images, 'image')} cannot be "
             f"{read_or_written(unreadable)}: "
-            f"{_listed([str(one) for one in unreadable])}\n"
+            f"{_list_faults([str(one) for one in unreadable])}\n"
             f"repair them or take them out with --skip-unreadable, and continue with --resume"
         )
 
@@ -144,7 +144,7 @@ class UnreadableError(Exception):
     """Carries why one image cannot be read; never leaves this package."""
 
 
-def _listed(faults: list[str] | tuple[str, ...]) -> str:
+def _list_faults(faults: list[str] | tuple[str, ...]) -> str:
     if len(faults) == 1:
         return faults[0]
     more = len(faults) - _SHOWN

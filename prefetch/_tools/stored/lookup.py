@@ -59,7 +59,7 @@ def find_record(source: RecordSource, wanted: str) -> StoredRecord:
         SourceError: The database is damaged, or was changed meanwhile.
     """
     reader = source.reader()
-    keys = dict.fromkeys((os.fsencode(wanted), _unescaped(os.fsencode(wanted))))
+    keys = dict.fromkeys((os.fsencode(wanted), _unescape(os.fsencode(wanted))))
     for key in keys:
         number = _first_from(reader, source.num_records, key)
         if number < source.num_records:
@@ -94,7 +94,7 @@ def _first_from(reader: RecordReader, num_records: int, key: bytes) -> int:
     return low
 
 
-def _unescaped(text: bytes) -> bytes:
+def _unescape(text: bytes) -> bytes:
     """Return the bytes of a key that stands as reports print it."""
     return _ESCAPE.sub(
         lambda found: bytes.fromhex(found[1].decode()) if found[1] else _ESCAPED[found[2]], text

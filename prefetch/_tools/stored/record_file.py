@@ -80,11 +80,11 @@ def record_file_of(value: memoryview, ending: str) -> bytes:
             return own.content
         if datum.kind == "float":
             raise UnreadableError(f"the record holds floats, which no {ending} file has")
-        return encode_image(_channels_last(_decoded(datum)), ending)
-    return _npy(_decoded(datum))
+        return encode_image(_channels_last(_decode(datum)), ending)
+    return _npy(_decode(datum))
 
 
-def _decoded(datum: DatumView) -> NDArray[Any]:
+def _decode(datum: DatumView) -> NDArray[Any]:
     """Return the pixels of a record, (channels, height, width)."""
     if datum.encoded:
         image: NDArray[np.uint8] = ImageDecoder().decode(datum.image_bytes())

@@ -82,7 +82,7 @@ def from_prototxt(
         notes["seed"] = "of this network by itself; a solver sets up its training network first"
     if found.config.draws_before:
         notes["draws_before"] = "by the layers before it, from the same generator"
-    unlike = "" if found.unlike is None else f"{_commented(f'But {found.unlike}.')}\n"
+    unlike = "" if found.unlike is None else f"{_comment(f'But {found.unlike}.')}\n"
     text = (
         f"# What layer {found.name!r} of {printable_line(network.name)} serves in phase "
         f"{of_phase}, as Caffe does: an endless\n# stream, Caffe's random numbers and shards. "
@@ -97,5 +97,5 @@ def from_prototxt(
     sys.stdout.write(f"{printable_line(str(output))}: written\n")
 
 
-def _commented(text: str) -> str:
+def _comment(text: str) -> str:
     return textwrap.fill(text, 100, initial_indent="# ", subsequent_indent="# ")

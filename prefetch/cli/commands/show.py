@@ -77,7 +77,7 @@ def show(
             progress("reading", len(views), batches)
             views.append(view)
             sheets.append(
-                batch_sheet(view, notes=(_described(config, options),), blue_first=order != "rgb")
+                batch_sheet(view, notes=(_describe(config, options),), blue_first=order != "rgb")
             )
     write_picture(output, stack_sheets(sheets))
     if as_json:
@@ -88,7 +88,7 @@ def show(
         sys.stdout.write(f"{printable_line(str(output))}: {records} in {batches_drawn}\n")
 
 
-def _described(path: Path, options: FeedConfig) -> str:
+def _describe(path: Path, options: FeedConfig) -> str:
     transform = options.transform
     done = [f"{path.name}: phase {options.phase}"]
     if transform.crop_size:

@@ -41,8 +41,8 @@ def check_as_fields(
     yield "", f"values {report.least:.6g} to {report.most:.6g}, mean {report.mean:.6g}"
     yield "label", report.label_dtype or "none: the layer has one top"
     yield "first keys", ", ".join(printable_key(key) for key in report.first_keys)
-    yield "device", _resolved(options.device, report.device)
-    yield "threads", _resolved(str(options.threads), str(report.threads))
+    yield "device", _describe_choice(options.device, report.device)
+    yield "threads", _describe_choice(str(options.threads), str(report.threads))
     batches = counted(report.slots, "batch", "batches")
     on_host, on_device = printable_size(report.host_bytes), printable_size(report.device_bytes)
     if report.device_bytes:
@@ -57,5 +57,5 @@ def check_as_fields(
     yield from rows("warnings", warnings or ["none"])
 
 
-def _resolved(asked: str, got: str) -> str:
+def _describe_choice(asked: str, got: str) -> str:
     return got if asked == got else f"{got} ({asked})"

@@ -402,9 +402,9 @@ _KILLED = """
         case "between two commits":
             stopping("commit", at_call=4, after=True)
         case "before the last step":
-            stopping("_compacted")
+            stopping("_compact")
         case "before the renaming":
-            stopping("_compacted", after=True)
+            stopping("_compact", after=True)
         case "after the renaming":
             stopping("discard")
     _draft._COMMIT_RECORDS = 2

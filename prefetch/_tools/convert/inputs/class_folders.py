@@ -41,7 +41,7 @@ def find_classes(root: Path) -> Listing:
             os.fspath(root.absolute()),
             "holds no class folders; give a LIST of its images and their labels",
         )
-    classes, notes = _labelled(names)
+    classes, notes = _label_classes(names)
     loose = sorted(one.name for one in visible if _is_image(one.name) and not _is_folder(one))
     if loose:
         notes.append(
@@ -83,7 +83,7 @@ def find_classes(root: Path) -> Listing:
     return Listing(folder_text(root), tuple(entries), tuple(classes), tuple(notes))
 
 
-def _labelled(names: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
+def _label_classes(names: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
     """Return class folders with their labels, by label, and what is to be noted about that.
 
     Args:

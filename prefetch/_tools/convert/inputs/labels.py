@@ -63,7 +63,7 @@ def parse_label(text: str, rule: LabelRule) -> int:
         return _atoi(text)
     if not _INTEGER.fullmatch(text):
         raise LabelError(f"the label '{printable_start(text)}' is no integer", FLOATS_HINT)
-    return _accepted(_integer(text), rule, printable_start(text))
+    return _accept(_integer(text), rule, printable_start(text))
 
 
 def check_labels(labels: NDArray[Any], rule: LabelRule) -> NDArray[np.int32]:
@@ -83,13 +83,13 @@ def check_labels(labels: NDArray[Any], rule: LabelRule) -> NDArray[np.int32]:
     if labels.size:
         for extreme in (labels.argmin(), labels.argmax()):
             try:
-                _accepted(int(labels[extreme]), rule, str(labels[extreme]))
+                _accept(int(labels[extreme]), rule, str(labels[extreme]))
             except LabelError as error:
                 raise LabelError(f"record {extreme}: {error}") from None
     return labels.astype(np.int32)
 
 
-def _accepted(label: int, rule: LabelRule, shown: str) -> int:
+def _accept(label: int, rule: LabelRule, shown: str) -> int:
     if label not in _INT32:
         raise LabelError(f"the label {shown} does not fit int32, which a Datum's label is")
     if label < 0 and rule is LabelRule.STRICT:

@@ -54,13 +54,13 @@ def is_idx(path: Path) -> bool:
         OSError: It cannot be read.
     """
     try:
-        with _opened(path) as file:
+        with _open_file(path) as file:
             return int.from_bytes(file.read(4), "big") in {_IDX_IMAGES, _IDX_LABELS}
     except (EOFError, zlib.error):
         return False
 
 
-def _opened(path: Path) -> Any:
+def _open_file(path: Path) -> Any:
     with open_regular(path) as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(path) if is_gzipped else open_regular(path)
@@ -70,7 +70,7 @@ def _read_idx(path: Path, magic: int, num_axes: int) -> NDArray[np.uint8]:
     """Return the array of a file in MNIST's format."""
     shown = os.fspath(path.absolute())
     try:
-        with _opened(path) as file:
+        with _open_file(path) as file:
             content: bytes = file.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(shown, f"cannot be unpacked: {error}") from None
