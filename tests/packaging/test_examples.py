@@ -2,7 +2,8 @@
 
 A block of a document that has a title, as in ```` ```yaml title="noise.yaml" ````, becomes the file
 of that name; then the document's Python blocks run in turn, in one namespace, in a folder with the
-project's configs/ and the digits database. Blocks of pycon have their output compared.
+project's configs/, the digits database and class folders. Blocks of pycon have their output
+compared. Of the pages whose commands make what their Python reads, the commands run too.
 """
 
 from __future__ import annotations
@@ -13,20 +14,26 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from image_folders import write_class_folders
 
 import memory
 import prefetch
+from prefetch.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _DOCUMENTS = [*sorted(_CHECKOUT.glob("*.md")), *sorted((_CHECKOUT / "docs").rglob("*.md"))]
+_GUIDE = _CHECKOUT / "docs" / "guide"
+_WITH_COMMANDS = [_GUIDE / f"{page}.md" for page in ("imagenet", "splits", "several-labels")]
 _BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
@@ -43,6 +50,8 @@ def workplace(tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The current folder, as the documents expect it."""
     shutil.copytree(_CHECKOUT / "configs", tmp_path / "configs")
     shutil.copytree(digits, tmp_path / "data" / "digits_lmdb")
+    write_class_folders(tmp_path / "imagenet" / "train", 24)
+    write_class_folders(tmp_path / "imagenet" / "val", 5)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -78,6 +87,9 @@ def test_every_example_in_a_document_works(document: Path) -> None:
             exec(code, namespace)  # noqa: S102 - our own documents
         elif block["language"] == "pycon":
             _check_session(block["text"], namespace, document, line)
+        elif block["language"] == "sh" and document in _WITH_COMMANDS:
+            for command in block["text"].splitlines():
+                _run_command(shlex.split(command))
 
 
 @pytest.mark.parametrize("document", _DOCUMENTS, ids=_name)
@@ -85,6 +97,15 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))
     missing = [link for link in links if not (document.parent / link).exists()]
     assert [] == missing
+
+
+def test_the_first_page_leads_to_every_page_of_the_guide() -> None:
+    readme = (_CHECKOUT / "README.md").read_text(encoding="utf-8")
+    navigation = (_CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = {path.name for path in _GUIDE.glob("*.md")}
+    assert {name for name in pages if f"guide/{name}" not in navigation} == set()
+    # What this page is for is said on the two that it leads to.
+    assert {name for name in pages if f"guide/{name}" not in readme} == {"torch-and-jax.md"}
 
 
 @pytest.mark.parametrize("name", list(_modules()))
@@ -106,6 +127,13 @@ def test_every_example_of_a_public_class_gives_what_it_shows(package: str) -> No
             runner.run(example)
     assert 0 == runner.failures
     assert runner.tries
+
+
+def _run_command(words: list[str]) -> None:
+    if words[0] == "ringfeed":
+        assert main(words[1:]) == 0, words
+    else:
+        subprocess.run(words, check=True)
 
 
 def _check_session(text: str, namespace: dict[str, Any], document: Path, line: int) -> None:
