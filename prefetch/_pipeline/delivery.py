@@ -266,11 +266,13 @@ class Delivery:
             served, first = self._next_epoch(served)
             exhausted = order.epochs is not None and served.epoch >= order.epochs
             end = None if exhausted else order.first_of_epoch(served.epoch + 1)
-        self._adopted = None
         # An exhausted feed has no claim, so that a further call raises the error again. All in one
         # assignment: a claim that a signal left half begun would serve the wrong epoch.
-        after = (not exhausted, end, None if exhausted else claim, served, first)
-        claim.started, claim.end, self._claim, self.served, schedule.first_wanted = after
+        started, begun = not exhausted, None if exhausted else claim
+        after = (started, end, begun, None, served, first)
+        claim.started, claim.end, self._claim, self._adopted, self.served, schedule.first_wanted = (
+            after
+        )
         if exhausted:
             assert order.epochs is not None
             raise EpochsExhaustedError(order.epochs)
