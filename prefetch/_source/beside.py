@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prefetch._errors.printable import printable_path
+from prefetch._files.table import format_table, unescape_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import os
+    from collections.abc import Iterable, Mapping
 
 logger = logging.getLogger("prefetch")
 
@@ -22,8 +24,8 @@ CHANNELS_FILE: Final = "channels.txt"
 
 _MOST_BYTES: Final = 1 << 24
 _MOST_CLASSES: Final = 1_000_000
-_ESCAPES: Final = {r"\\": "\\", r"\t": "\t", r"\n": "\n", r"\r": "\r"}
-_ESCAPE: Final = re.compile(r"\\[\\tnr]")
+_INT32: Final = range(-(1 << 31), 1 << 31)
+_CLASS: Final = re.compile(rb"([+-]?[0-9]{1,10})\t(.+)")
 
 
 def class_names(databases: Iterable[str]) -> tuple[str, ...]:
@@ -48,46 +50,74 @@ def class_names(databases: Iterable[str]) -> tuple[str, ...]:
     return next(iter(named.values()), ())
 
 
-def raw_channel_order(database: str) -> str | None:
+def raw_channel_order(database: str | os.PathLike[str]) -> str | None:
     """Return ``rgb`` or ``bgr`` where it is known beside a database, else None."""
-    text = _read(_folder(database) / CHANNELS_FILE)
-    word = "" if text is None else text.strip()
-    return word if word in {"rgb", "bgr"} else None
+    word = (_read(sidecar(database, CHANNELS_FILE)) or b"").strip()
+    return word.decode() if word in {b"rgb", b"bgr"} else None
+
+
+def parse_classes(
+    content: bytes, *, labels: range = _INT32, may_be_names: bool = False
+) -> dict[int, str]:
+    """Return the name of each class, of the content of `CLASSES_FILE`.
+
+    Args:
+        content: Of the file. Names may be of bytes that are no UTF-8.
+        labels: Which labels there may be.
+        may_be_names: Take a list of names alone too, whose labels count from 0.
+
+    Raises:
+        ValueError: A line is no class of one of these labels, or a label has two names.
+    """
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = [line.removesuffix(b"\r") for line in lines if line.strip()]
+    found = [_CLASS.fullmatch(line) for line in lines]
+    if may_be_names and not any(found):
+        return {label: _name(line) for label, line in enumerate(lines)}
+    names: dict[int, str] = {}
+    for number, line in enumerate(found, start=1):
+        if line is None or int(line[1]) not in labels:
+            raise ValueError(
+                f"line {number}: expected a label from {labels[0]} to {labels[-1]}, a tab and a "
+                f"name{', as in other lines' if may_be_names else ''}"
+            )
+        label, name = int(line[1]), _name(line[2])
+        if names.setdefault(label, name) != name:
+            raise ValueError(f"line {number}: the label {label} has two names")
+    return names
+
+
+def format_classes(names: Mapping[int, str]) -> str:
+    """Return the content of `CLASSES_FILE`."""
+    return format_table(sorted(names.items()))
+
+
+def sidecar(database: str | os.PathLike[str], name: str) -> Path:
+    """Return the path of a file beside a database, which may be a folder or its data file."""
+    path = Path(database)
+    return (path if path.is_dir() else path.parent) / name
 
 
 def _names_beside(database: str) -> tuple[str, ...]:
-    path = _folder(database) / CLASSES_FILE
-    text = _read(path)
-    if text is None:
+    path = sidecar(database, CLASSES_FILE)
+    try:
+        # A feed's names are by label, and none is below 0.
+        names = parse_classes(_read(path) or b"", labels=range(_MOST_CLASSES))
+    except ValueError as error:
+        logger.warning("%s, %s; there are no class_names", printable_path(str(path)), error)
         return ()
-    names: dict[int, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        label, tab, name = line.partition("\t")
-        is_label = label.isascii() and label.isdigit() and len(label) < 8
-        if not (tab and is_label and int(label) < _MOST_CLASSES):
-            logger.warning(
-                "%s, line %d: expected a label from 0 to %d, a tab and a name; there are no "
-                "class_names",
-                printable_path(str(path)),
-                number,
-                _MOST_CLASSES - 1,
-            )
-            return ()
-        names[int(label)] = _ESCAPE.sub(lambda found: _ESCAPES[found[0]], name)
     return tuple(names.get(label, str(label)) for label in range(max(names, default=-1) + 1))
 
 
-def _read(path: Path) -> str | None:
-    """Return a small text; None where there is none that can be read."""
+def _name(field: bytes) -> str:
+    return unescape_field(field.decode("utf-8", "surrogateescape"))
+
+
+def _read(path: Path) -> bytes | None:
+    """Return a small file; None where there is none that can be read."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
-        # As the conversion writes them: a name may be of bytes that are no UTF-8.
-        return path.read_bytes().decode("utf-8", "surrogateescape")
+        return path.read_bytes()
     except OSError:
         return None
-
-
-def _folder(database: str) -> Path:
-    path = Path(database)
-    return path if path.is_dir() else path.parent

@@ -14,6 +14,7 @@ from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
+from prefetch._feed.showing import has_blue_first
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
@@ -111,6 +112,7 @@ class BatchView:
         least: Smallest value; this one and the three below it are after mean and scale.
         labels: One a record; None where the feed makes none.
         class_names: Names by label; empty where none are known.
+        blue_first: Whether the first of three channels is blue, as far as anybody knows.
         images: (n, channels, height, width) of the first records, before mean and scale.
     """
 
@@ -126,6 +128,7 @@ class BatchView:
     keys: list[bytes]
     images: NDArray[Any]
     class_names: tuple[str, ...] = ()
+    blue_first: bool = True
 
 
 def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
@@ -150,7 +153,7 @@ def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
         pairs = zip(endless(feed), endless(bare_feed), strict=True)
         for _, (batch, plain) in zip(range(num_batches), pairs, strict=False):
             view = _view(batch, plain, channels_last=config.transform.layout == "nhwc")
-            yield replace(view, class_names=feed.class_names)
+            yield replace(view, class_names=feed.class_names, blue_first=has_blue_first(feed))
 
 
 def _fix_draws(config: FeedConfig) -> FeedConfig:

@@ -19,9 +19,9 @@ from prefetch._errors.printable import counted, printable_short_key
 from prefetch._files.output import cure
 from prefetch._record.faults import BadRecordError
 from prefetch._record.layouts.datum import DATUM
+from prefetch._source.beside import CLASSES_FILE, format_classes, raw_channel_order
 from prefetch._tools.convert.draft_folder import agree_on_description, lock_description, sync
 from prefetch._tools.convert.errors import ConversionError, Unreadable, UnreadableError
-from prefetch._tools.stored.class_names import CLASSES_FILE, class_table
 from prefetch._tools.stored.record_file import ENDINGS, RecordFile, record_file
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ def export(
         "records": source.num_records,
         "by class": by_class,
     }
+    is_rgb = raw_channel_order(source.path_of(0)) == "rgb"
+    if is_rgb:
+        description["channels"] = "rgb"
     with ExitStack() as undo:
         try:
             partial.mkdir(parents=True, exist_ok=True)
@@ -111,12 +114,15 @@ def export(
             partial / "files",
             _Namer(source.num_records, class_names if by_class else None),
             skip_unreadable=skip_unreadable,
+            is_rgb=is_rgb,
         )
         try:
             _write_all(source, writer, progress)
             tables = {LIST_FILE: b"".join(writer.lines)}
             if class_names:
-                tables[CLASSES_FILE] = class_table(class_names).encode("utf-8", "surrogateescape")
+                tables[CLASSES_FILE] = format_classes(class_names).encode(
+                    "utf-8", "surrogateescape"
+                )
             for name, content in tables.items():
                 (partial / "files" / name).write_bytes(content)
                 sync(partial / "files" / name)
@@ -158,13 +164,15 @@ class _Writer:
         folder: Where they go.
         namer: What they are called.
         skip_unreadable: Whether records without pixels are left out.
+        is_rgb: Whether raw records have red first.
     """
 
-    def __init__(self, folder: Path, namer: _Namer, *, skip_unreadable: bool) -> None:
+    def __init__(self, folder: Path, namer: _Namer, *, skip_unreadable: bool, is_rgb: bool) -> None:
         self.lines: list[bytes] = []
         self._folder = os.fsencode(folder)
         self._namer = namer
         self._skip = skip_unreadable
+        self._is_rgb = is_rgb
         self._folders: set[bytes] = set()
         self._kinds: dict[str, int] = {}
         self._num_resumed = 0
@@ -179,7 +187,7 @@ class _Writer:
         """
         try:
             label = DATUM.read(memoryview(value)).label
-            file = record_file(memoryview(value))
+            file = record_file(memoryview(value), is_rgb=self._is_rgb)
         except (BadRecordError, UnreadableError) as error:
             reason = error.at(0).message() if isinstance(error, BadRecordError) else str(error)
             name = f"record {number} ({printable_short_key(key)})"

@@ -38,12 +38,16 @@ class RecordFile(NamedTuple):
     ending: str
 
 
-def record_file(value: memoryview) -> RecordFile:
+def record_file(value: memoryview, *, is_rgb: bool = False) -> RecordFile:
     """Return the file of a record that loses nothing of its pixels.
 
     That is the image file that it holds, byte for byte; of raw bytes with 1 or 3 channels a PNG,
-    the first of 3 channels taken for blue; of any other pixels an array (channels, height, width)
-    in NumPy's format.
+    the first of 3 channels taken for blue but for ``is_rgb``; of any other pixels an array
+    (channels, height, width) in NumPy's format, as it is.
+
+    Args:
+        value: The record.
+        is_rgb: Whether the first of a raw record's three channels is red.
 
     Raises:
         BadRecordError: It has no pixels, or contradicts itself.
@@ -55,17 +59,18 @@ def record_file(value: memoryview) -> RecordFile:
         return RecordFile(content, ENDINGS.get(kind, kind) or "bin")
     pixels = datum.pixels(_FLOAT)
     if pixels.dtype == np.uint8 and len(pixels) in _IN_PNG:
-        return RecordFile(encode_image(_channels_last(pixels), "png"), "png")
+        return RecordFile(encode_image(_blue_first(pixels, is_rgb=is_rgb), "png"), "png")
     return RecordFile(_npy(pixels), "npy")
 
 
-def record_file_of(value: memoryview, ending: str) -> bytes:
+def record_file_of(value: memoryview, ending: str, *, is_rgb: bool = False) -> bytes:
     """Return the content of a record's file, of a type that its name's ending says.
 
     Args:
         value: The record.
         ending: ``datum`` for the record's own bytes, ``npy`` for its decoded pixels, or a type of
             image files.
+        is_rgb: As `record_file` takes it.
 
     Raises:
         BadRecordError: It has no pixels, or contradicts itself.
@@ -75,12 +80,13 @@ def record_file_of(value: memoryview, ending: str) -> bytes:
         return bytes(value)
     datum = DATUM.read(value)
     if ending != "npy":
-        own = record_file(value)
+        own = record_file(value, is_rgb=is_rgb)
         if ENDINGS.get(ending, ending) == ENDINGS.get(own.ending, own.ending):
             return own.content
         if datum.kind == "float":
             raise UnreadableError(f"the record holds floats, which no {ending} file has")
-        return encode_image(_channels_last(_decode(datum)), ending)
+        is_rgb = is_rgb and not datum.encoded  # an image file has its own order
+        return encode_image(_blue_first(_decode(datum), is_rgb=is_rgb), ending)
     return _npy(_decode(datum))
 
 
@@ -92,8 +98,17 @@ def _decode(datum: DatumView) -> NDArray[Any]:
     return datum.pixels(_FLOAT)
 
 
-def _channels_last(pixels: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(pixels.transpose(1, 2, 0))
+def swap_red_and_blue(image: NDArray[Any]) -> NDArray[Any]:
+    """Return an image (height, width, channels) with the first of 3 or 4 channels as the third."""
+    if image.shape[2] not in {3, 4}:
+        return image
+    return np.ascontiguousarray(image[:, :, [2, 1, 0, 3][: image.shape[2]]])
+
+
+def _blue_first(pixels: NDArray[Any], *, is_rgb: bool) -> NDArray[Any]:
+    """Return pixels (channels, height, width) as an image file takes them."""
+    image = np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    return swap_red_and_blue(image) if is_rgb else image
 
 
 def _npy(pixels: NDArray[Any]) -> bytes:

@@ -14,7 +14,7 @@ from prefetch._record.layouts.datum import DATUM
 from prefetch._tools.convert.errors import UnreadableError
 from prefetch._tools.convert.inputs.images import make_example
 from prefetch._tools.stored.copies import copy_record
-from prefetch._tools.stored.record_file import ENDINGS
+from prefetch._tools.stored.record_file import ENDINGS, swap_red_and_blue
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,13 +28,14 @@ RAW: Final = "raw"
 _FLOAT: Final = np.dtype(np.float32)
 
 
-def reencode(form: str, treatment: Treatment) -> Change:
+def reencode(form: str, treatment: Treatment, *, is_rgb: bool = False) -> Change:
     """Return what gives records another form.
 
     Args:
         form: `RAW` for pixels, or a type of image files; empty for the form that each has.
         treatment: Sizes and quality. A record that has the form already, and no size or quality is
             asked for, stays bit for bit.
+        is_rgb: Whether raw records have red first, which become image files as others do.
     """
     decoders = _Decoders()
 
@@ -48,6 +49,8 @@ def reencode(form: str, treatment: Treatment) -> Change:
             image = _image(datum, decoders.decoder)
         except BadRecordError as bad:
             raise UnreadableError(bad.at(0).message()) from None
+        if is_rgb and own == RAW and wanted != RAW:
+            image = swap_red_and_blue(image)
         label = datum.label if datum.has_label else None
         return make_example(image, label, treatment, "" if wanted == RAW else wanted)
 

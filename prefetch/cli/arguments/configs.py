@@ -65,10 +65,6 @@ ThreadsOption = Annotated[
     typer.Option(min=1, help="Threads, one a core if not given; the result is the same."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
-ChannelsOption = Annotated[
-    Literal["bgr", "rgb"],
-    typer.Option(help="Which order of three stored channels to show as true colours."),
-]
 
 
 def load(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,6 +28,23 @@ ReplaceOption = Annotated[
     bool,
     typer.Option("--force", help="Replace the database that is there, once the new one is whole."),
 ]
+
+
+ChannelsOption = Annotated[
+    Literal["auto", "bgr", "rgb"],
+    typer.Option(
+        help="Which order of three stored channels to show as true colours; auto: as channels.txt "
+        "beside the database says, else bgr."
+    ),
+]
+
+
+def is_shown_blue_first(channels: str, database: Path) -> bool:
+    """Return whether the first of three stored channels is shown as blue, by `ChannelsOption`."""
+    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - for those who draw
+
+    order = raw_channel_order(database) if channels == "auto" else channels
+    return order != "rgb"
 
 
 def place_of(database: Path, inputs: Iterable[Path]) -> Path:

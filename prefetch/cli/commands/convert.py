@@ -11,7 +11,7 @@ import typer
 
 from prefetch._errors.printable import counted
 from prefetch._files.output import OutputError, check_writable
-from prefetch._source.beside import CHANNELS_FILE, CLASSES_FILE
+from prefetch._source.beside import CHANNELS_FILE, CLASSES_FILE, format_classes
 from prefetch.cli.arguments.configs import JsonOption, ThreadsOption  # noqa: TC001 - as above
 from prefetch.cli.arguments.databases import ReplaceOption  # noqa: TC001 - as above
 from prefetch.cli.arguments.images import (
@@ -33,7 +33,6 @@ from prefetch.cli.reports.conversion import (
 from prefetch.cli.reports.printing import print_fields, print_json
 from prefetch.cli.reports.tables import (
     check_unreadable,
-    format_table,
     remove_unreadable,
     write_unreadable,
 )
@@ -278,7 +277,7 @@ def _files_beside(opened: Input) -> dict[str, str]:
     """Return the label of each class folder by its name, and the order of channels if it is RGB."""
     files = {}
     if opened.classes:
-        files[CLASSES_FILE] = format_table((label, name) for name, label in opened.classes)
+        files[CLASSES_FILE] = format_classes({label: name for name, label in opened.classes})
     if opened.holds_rgb:
         files[CHANNELS_FILE] = "rgb\n"
     return files

@@ -41,11 +41,12 @@ def export(
 ) -> None:
     """Write the records of a database as files, with a list of names and labels.
 
-    Image files come out as they are, raw records as PNG, others as .npy. FOLDER/list.txt is what
+    Image files come out as they are, raw records as PNG, with the
+    colours that channels.txt beside the database says, others as .npy. FOLDER/list.txt is what
     ringfeed convert reads. The folder gets its name when it is whole.
     """
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - slow to import
-    from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.carried_files import read_class_names  # noqa: PLC0415 - as above
     from prefetch._tools.stored.export import export as export_records  # noqa: PLC0415 - as above
 
     check_no_input(folder, database_files(database))

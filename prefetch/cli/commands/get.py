@@ -99,14 +99,16 @@ def _content(path: str, record: StoredRecord, out: Path | None) -> bytes:
     from prefetch._errors.classes import RecordError  # noqa: PLC0415 - slow to import
     from prefetch._files.output import is_written_into  # noqa: PLC0415 - as above
     from prefetch._record.faults import BadRecordError  # noqa: PLC0415 - as above
+    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - as above
     from prefetch._tools.convert.errors import UnreadableError  # noqa: PLC0415 - as above
     from prefetch._tools.stored import record_file  # noqa: PLC0415 - as above
 
     value = memoryview(record.value)
+    is_rgb = raw_channel_order(path) == "rgb"
     try:
         if out is None or is_written_into(out):
-            return record_file.record_file(value).content
-        return record_file.record_file_of(value, out.suffix[1:].lower())
+            return record_file.record_file(value, is_rgb=is_rgb).content
+        return record_file.record_file_of(value, out.suffix[1:].lower(), is_rgb=is_rgb)
     except BadRecordError as bad:
         fault = bad.at(0)
         raise RecordError(
@@ -122,7 +124,7 @@ def _content(path: str, record: StoredRecord, out: Path | None) -> bytes:
 
 def _describe(path: str, record: StoredRecord, out: Path | None) -> dict[str, Any]:
     from prefetch._tools.examine import Examiner  # noqa: PLC0415 - as above
-    from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.carried_files import read_class_names  # noqa: PLC0415 - as above
 
     finding = Examiner().examine(memoryview(record.value), decode=True)
     label = finding.label

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from prefetch.cli.arguments.configs import ChannelsOption, JsonOption  # noqa: TC001 - typer reads the annotations
+from prefetch.cli.arguments.configs import JsonOption  # noqa: TC001 - typer reads the annotations
+from prefetch.cli.arguments.databases import ChannelsOption, is_shown_blue_first
 from prefetch.cli.arguments.outputs import (
     ForceOption,
     check_free,
@@ -37,7 +38,7 @@ def inspect(
         ),
     ] = None,
     images: Annotated[int, typer.Option(min=1, max=4096, help="How many records to draw.")] = 48,
-    channels: ChannelsOption = "bgr",
+    channels: ChannelsOption = "auto",
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,7 +57,8 @@ def inspect(
         from prefetch._report.contact_sheet import write_picture  # noqa: PLC0415 - OpenCV is slow to import
         from prefetch._tools.preview import record_sheet  # noqa: PLC0415 - as above
 
-        sheet = record_sheet(database, num_records=images, blue_first=channels == "bgr")
+        blue_first = is_shown_blue_first(channels, database)
+        sheet = record_sheet(database, num_records=images, blue_first=blue_first)
         write_picture(show, sheet)
     if as_json:
         print_json(survey_as_json(survey, show))

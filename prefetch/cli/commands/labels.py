@@ -79,14 +79,15 @@ def _relabel(
 ) -> None:
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - slow to import
     from prefetch._tools import convert as conversion  # noqa: PLC0415 - as above
-    from prefetch._tools.stored.class_names import parse_class_names, read_class_names  # noqa: PLC0415
+    from prefetch._tools.stored.carried_files import carried_files, parse_class_names  # noqa: PLC0415
     from prefetch._tools.stored.copies import StoredExamples, keys_of  # noqa: PLC0415
     from prefetch._tools.stored.relabel import read_new_labels, relabel  # noqa: PLC0415
 
     place = place_of(output, [database, listed])
     copier.check_free(place)
     new = read_new_labels(listed, conversion.LabelRule(rule))
-    classes = read_class_names(database) if names is None else parse_class_names(names)
+    classes = None if names is None else parse_class_names(names)
+    files = carried_files([database], class_names=classes)
     with DelayedProgress() as progress, RecordSource.open(database) as source:
         unknown = set(new)
         unknown.difference_update(
@@ -103,7 +104,7 @@ def _relabel(
         examples = StoredExamples(
             source, [database], change=relabel(new), change_name=f"labels {digest}"
         )
-        copier.make(examples, place, progress, class_names=classes)
+        copier.make(examples, place, progress, files=files)
 
 
 def _digest(new: dict[bytes, int]) -> str:
@@ -118,24 +119,21 @@ def _digest(new: dict[bytes, int]) -> str:
 
 def _name_classes(database: Path, names: Path, *, force: bool) -> None:
     from prefetch._files.output import write_whole  # noqa: PLC0415 - slow to import
+    from prefetch._source.beside import CLASSES_FILE, format_classes, sidecar  # noqa: PLC0415
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
-    from prefetch._tools.stored.class_names import (  # noqa: PLC0415 - as above
-        CLASSES_FILE,
-        class_table,
-        parse_class_names,
-    )
+    from prefetch._tools.stored.carried_files import parse_class_names  # noqa: PLC0415 - as above
 
     RecordSource.open(database).close()  # else a file would be made beside no database
-    table = (database if database.is_dir() else database.parent) / CLASSES_FILE
+    table = sidecar(database, CLASSES_FILE)
     check_no_input(table, [names])
     check_free(table, force=force)
     classes = parse_class_names(names)
-    write_whole(table, class_table(classes).encode("utf-8", "surrogateescape"))
+    write_whole(table, format_classes(classes).encode("utf-8", "surrogateescape"))
 
 
 def _count(database: Path, *, as_json: bool) -> None:
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - slow to import
-    from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.carried_files import read_class_names  # noqa: PLC0415 - as above
     from prefetch._tools.stored.copies import count_labels  # noqa: PLC0415 - as above
 
     began = time.perf_counter()

@@ -11,10 +11,10 @@ import typer
 
 from prefetch._errors.printable import printable_shape
 from prefetch.cli.arguments.configs import (  # noqa: TC001 - typer looks them up
-    ChannelsOption,
     JsonOption,
     ThreadsOption,
 )
+from prefetch.cli.arguments.databases import ChannelsOption, is_shown_blue_first
 from prefetch.cli.arguments.outputs import (
     ForceOption,
     check_folder,
@@ -80,7 +80,7 @@ def mean(
             callback=check_picture_name,
         ),
     ] = None,
-    channels: ChannelsOption = "bgr",
+    channels: ChannelsOption = "auto",
     threads: ThreadsOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -117,7 +117,7 @@ def mean(
     if output is not None:
         found.save(output)
     if show is not None:
-        _draw(found, database, show, blue_first=channels == "bgr")
+        _draw(found, database, show, blue_first=is_shown_blue_first(channels, database))
     num_records = None if is_file else found.num_records
     elapsed_s = time.perf_counter() - began
     if as_json:

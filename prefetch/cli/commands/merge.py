@@ -40,10 +40,11 @@ def merge(
     """Join databases: all records of all of them, bit for bit, in a new one.
 
     Keys stay as they are, and no two may be the same; with --renumber records come a database
-    after the other. Names of classes are joined, where they agree.
+    after the other. Names of classes are joined, where they agree; databases whose raw records hold
+    RGB are not joined with others.
     """
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - slow to import
-    from prefetch._tools.stored.class_names import join_class_names, read_class_names  # noqa: PLC0415
+    from prefetch._tools.stored.carried_files import carried_files  # noqa: PLC0415 - as above
     from prefetch._tools.stored.copies import StoredExamples, order_by_key  # noqa: PLC0415
 
     if len(databases) < 2:
@@ -51,7 +52,7 @@ def merge(
     place = place_of(output, databases)
     copier = Copier(threads=threads, resume=resume, force=force)
     copier.check_free(place)
-    names = join_class_names({str(one.absolute()): read_class_names(one) for one in databases})
+    files = carried_files(databases)
     with DelayedProgress() as progress, ExitStack() as undo:
         order = None
         if not renumber:
@@ -59,5 +60,5 @@ def merge(
             order = order_by_key(each, lambda done, total: progress("sorting keys", done, total))
         source = undo.enter_context(RecordSource.open(list(databases)))
         examples = StoredExamples(source, databases, order=order, renumber=renumber)
-        copier.make(examples, place, progress, class_names=names)
+        copier.make(examples, place, progress, files=files)
     copier.report({"merged": [str(one.absolute()) for one in databases]}, as_json=as_json)

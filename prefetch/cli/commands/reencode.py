@@ -53,12 +53,14 @@ def reencode(
     """Store the records of a database in another form: pixels, image files, another size.
 
     Keys and labels stay; so does a record, bit for bit, that has the form already. Pixels are those
-    that a feed serves without force_color and force_gray, the first of three channels blue.
+    that a feed serves without force_color and force_gray. Raw records keep their order of channels;
+    image files have true colours, also those made of RGB.
     """
-    from prefetch._source.source import RecordSource  # noqa: PLC0415 - slow to import
+    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - slow to import
+    from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
     from prefetch._tools import convert as conversion  # noqa: PLC0415 - as above
     from prefetch._tools.stored import reencode as forms  # noqa: PLC0415 - as above
-    from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.carried_files import carried_files  # noqa: PLC0415 - as above
     from prefetch._tools.stored.copies import StoredExamples  # noqa: PLC0415 - as above
 
     form = form.lower().removeprefix(".")
@@ -79,12 +81,15 @@ def reencode(
     place = place_of(output, [database])
     copier = Copier(threads=threads, resume=resume, force=force, skip_unreadable=skip_unreadable)
     copier.check_free(place)
+    has_image_files = form not in {"", forms.RAW}
+    files = carried_files([database], has_image_files=has_image_files)
+    is_rgb = raw_channel_order(database) == "rgb"
     with DelayedProgress() as progress, RecordSource.open(database) as source:
         examples = StoredExamples(
             source,
             [database],
-            change=forms.reencode(form, treatment),
-            change_name=f"reencode to {form!r} {treatment}",
+            change=forms.reencode(form, treatment, is_rgb=is_rgb),
+            change_name=f"reencode to {form!r} {treatment}{' of RGB' if is_rgb else ''}",
         )
-        copier.make(examples, place, progress, class_names=read_class_names(database))
+        copier.make(examples, place, progress, files=files)
     copier.report({"reencoded": str(database.absolute())}, as_json=as_json)

@@ -47,7 +47,7 @@ def show(
         Literal["auto", "bgr", "rgb"],
         typer.Option(
             help="Order of three channels to show as true colours; auto: as transform.channels "
-            "says, and bgr where that is stored."
+            "says; where that is stored, as channels.txt beside the database does, else bgr."
         ),
     ] = "auto",
     phase: PhaseOption = None,
@@ -69,16 +69,15 @@ def show(
     options = load(config, phase=phase, layer=layer, stages=stage, root=root)
     check_no_input(output, config_files(config, options))
     check_free(output, force=force)
-    order = options.transform.channels if channels == "auto" else channels
     views: list[BatchView] = []
     sheets = []
     with DelayedProgress() as progress:
         for view in view_batches(options, batches):
             progress("reading", len(views), batches)
             views.append(view)
-            sheets.append(
-                batch_sheet(view, notes=(_describe(config, options),), blue_first=order != "rgb")
-            )
+            blue_first = view.blue_first if channels == "auto" else channels == "bgr"
+            notes = (_describe(config, options),)
+            sheets.append(batch_sheet(view, notes=notes, blue_first=blue_first))
     write_picture(output, stack_sheets(sheets))
     if as_json:
         print_json({"picture": str(output.absolute()), "batches": [_as_json(one) for one in views]})

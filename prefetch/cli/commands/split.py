@@ -45,14 +45,14 @@ def split(
     """Divide a database into two, bit for bit, keys and all.
 
     A holds what a feed with subset: {fraction, seed, stratify} serves, B what one with complement
-    does. The names of classes go into both.
+    does. The names of classes and the order of channels go with both.
     """
     import numpy as np  # noqa: PLC0415 - slow to import
 
     from prefetch._feed.labels import read_labels  # noqa: PLC0415 - as above
     from prefetch._plan.subset import draw_subset  # noqa: PLC0415 - as above
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
-    from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
+    from prefetch._tools.stored.carried_files import carried_files  # noqa: PLC0415 - as above
     from prefetch._tools.stored.copies import StoredExamples  # noqa: PLC0415
 
     if (fraction is None) == (at is None):
@@ -64,7 +64,7 @@ def split(
         raise typer.BadParameter("A and B are the same")
     copier = Copier(threads=threads, resume=resume, force=force)
     copier.check_free(*places)
-    names = read_class_names(database)
+    files = carried_files([database])
     with DelayedProgress() as progress, RecordSource.open(database) as source:
         num = source.num_records
         if fraction is None:
@@ -81,5 +81,5 @@ def split(
             )
         for place, order in zip(places, (drawn, others), strict=True):
             examples = StoredExamples(source, [database], order=order)
-            copier.make(examples, place, progress, class_names=names)
+            copier.make(examples, place, progress, files=files)
     copier.report({"split": str(database.absolute())}, as_json=as_json)

@@ -64,11 +64,17 @@ class Copier:
         place: Path,
         progress: DelayedProgress,
         *,
-        class_names: Mapping[int, str],
+        files: dict[str, str],
     ) -> None:
-        """Make a database; an empty one is refused where it would be made."""
+        """Make a database; an empty one is refused where it would be made.
+
+        Args:
+            examples: Its records.
+            place: Its folder.
+            progress: Is called as records are stored.
+            files: What goes beside it: names and contents.
+        """
         from prefetch._tools import convert as conversion  # noqa: PLC0415 - slow to import
-        from prefetch._tools.stored.class_names import CLASSES_FILE, class_table  # noqa: PLC0415
 
         done = conversion.convert(
             examples,
@@ -77,7 +83,7 @@ class Copier:
             resume=self._resume,
             force=self._force,
             skip_unreadable=self._skip_unreadable,
-            files={CLASSES_FILE: class_table(class_names)} if class_names else None,
+            files=files,
             progress=lambda num, total: progress("copying", num, total),
         )
         for one in done.unreadable[:5]:

@@ -1,8 +1,4 @@
-r"""The tables that a conversion leaves: tab-separated, one line a row, for any names.
-
-In a field ``\t``, ``\n``, ``\r`` and ``\\`` mean a tab, a line feed, a carriage return and a
-backslash. The bytes of a name are those of the file system.
-"""
+"""The list of unreadable images that a conversion leaves: number, path and reason."""
 
 from __future__ import annotations
 
@@ -13,22 +9,15 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from prefetch._files.output import write_whole
+from prefetch._files.table import format_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from prefetch._tools.convert import Unreadable
 
-_ESCAPES: Final = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _UNREADABLE: Final = re.compile(rb"[0-9]+\t[^\t\n]+\t[^\t\n]+\n")
-
-
-def format_table(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as lines of fields with tabs between them."""
-    return "".join(
-        "\t".join(str(field).translate(_ESCAPES) for field in row) + "\n" for row in rows
-    )
 
 
 def write_unreadable(path: Path, unreadable: Sequence[Unreadable]) -> None:
