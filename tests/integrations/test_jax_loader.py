@@ -89,6 +89,15 @@ def test_a_step_that_donates_its_images_gets_none_that_are_filled_again(
         assert all((made[:, 0, 0, 0] == labels).all() for made, labels in found)
 
 
+def test_a_batchs_arrays_are_taken_by_jaxs_own_functions(options: dict[str, Any]) -> None:
+    with prefetch.open(options) as feed, next(iter(feed)) as batch:
+        expected = batch.data.numpy(writable=False).tolist()
+        for take in (jnp.asarray, jnp.array, jax.dlpack.from_dlpack):
+            assert expected == take(batch.data).tolist()
+        taken = jax.tree.map(jnp.asarray, {"label": batch.label})
+        assert batch.label.tolist() == taken["label"].tolist()
+
+
 def test_without_labels_an_item_is_a_dict_of_images(options: dict[str, Any]) -> None:
     with ringjax.DataLoader(options, labels=False) as loader:
         assert {"image": (8, 1, 4, 4)} == {
@@ -112,5 +121,5 @@ def test_a_saved_state_goes_on_within_an_epoch(options: dict[str, Any]) -> None:
 def test_options_of_pytorchs_loader_are_taken_or_refused_here_too(options: dict[str, Any]) -> None:
     with ringjax.DataLoader(options, num_workers=3, drop_last=True) as loader:
         assert len(list(loader)) == len(loader) == 7
-    with pytest.raises(prefetch.ConfigError, match="in the loop"):
+    with pytest.raises(prefetch.ConfigError, match="per_batch"):
         ringjax.DataLoader(options, collate_fn=list)

@@ -136,6 +136,22 @@ def test_every_dtype_of_a_batch_is_one_of_torchs(
             del images
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # what [i] gives
+def test_a_batchs_arrays_are_taken_by_pytorchs_own_functions(options: dict[str, Any]) -> None:
+    with prefetch.open(options) as feed, next(iter(feed)) as batch:
+        address = np.asarray(batch.data).__array_interface__["data"][0]
+        for take in (torch.from_dlpack, torch.as_tensor, torch.asarray):
+            assert address == take(batch.data).data_ptr()
+            assert batch.label.tolist() == take(batch.label).tolist()
+        images = torch.utils.data.default_collate(batch.data)  # as a list of images
+        assert address != images.data_ptr()
+        for same in (images, torch.tensor(batch.data)):
+            assert torch.equal(torch.as_tensor(batch.data), same)
+            assert bool((batch.data == same).all())
+        (labels,) = torch.utils._pytree.tree_map(torch.as_tensor, [batch.label])
+        assert batch.label.tolist() == labels.tolist()
+
+
 def test_without_labels_an_item_is_a_dict_of_images(options: dict[str, Any]) -> None:
     with ringtorch.DataLoader(options, labels=False) as loader:
         item = next(iter(loader))
@@ -228,7 +244,7 @@ def test_options_without_effect_are_said_in_one_line(
     [
         ("sampler", "shuffle: true"),
         ("batch_sampler", "batch_size"),
-        ("collate_fn", "in the loop"),
+        ("collate_fn", "per_batch"),
         ("worker_init_fn", "seed: N"),
         ("generator", "seed: N"),
     ],
