@@ -18,9 +18,9 @@ from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
 from prefetch._report.sheet import title_of
-from prefetch._source.beside import class_names
 from prefetch._source.open_backend import open_database
-from prefetch._tools.examine import Examiner
+from prefetch._source.sidecar_files import class_names
+from prefetch._tools.examine_record import Examiner
 
 if TYPE_CHECKING:
     import os

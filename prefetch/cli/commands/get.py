@@ -121,7 +121,7 @@ def _content(path: str, record: StoredRecord, out: Path | None) -> bytes:
 
 
 def _describe(path: str, record: StoredRecord, out: Path | None) -> dict[str, Any]:
-    from prefetch._tools.examine import Examiner  # noqa: PLC0415 - as above
+    from prefetch._tools.examine_record import Examiner  # noqa: PLC0415 - as above
     from prefetch._tools.stored.class_names import read_class_names  # noqa: PLC0415 - as above
 
     finding = Examiner().examine(memoryview(record.value), decode=True)
