@@ -13,8 +13,6 @@ PAGE = (DESIGN / "README.md").read_text(encoding="utf-8")
 PAGES = [CHECKOUT / "CONTRIBUTING.md", *sorted(DESIGN.glob("*.md"))]
 # What a page about one room leaves out.
 FOLDERS = [CHECKOUT, *(CHECKOUT / "prefetch" / room for room in ("", "_kernels", "_record"))]
-    CHECKOUT / folder for folder in ("", "prefetch", "prefetch/_kernels", "prefetch/_record")
-]
 PLACE = re.compile(r"`([\w/]+/\w+\.(?:py|c))(?::(\w+))?`")
 
 
