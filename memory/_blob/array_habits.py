@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from memory._blob.exports import BlobExports
-from memory._synced.interop import exporter_of
+from memory._blob.exports import BlobExports, exporter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

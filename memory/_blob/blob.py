@@ -17,7 +17,7 @@ from memory._blob import proto as blob_proto
 from memory._blob.array_habits import ArrayHabits
 from memory._errors import DeviceMismatchError, DtypeError, ShapeMismatchError
 from memory._shape import count_elements
-from memory._synced.interop import typed_view
+from memory._synced.views import typed_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

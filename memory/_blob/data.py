@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memory._blob.memories import BlobMemories
-from memory._synced.interop import check_typed_array, typed_view
+from memory._synced.foreign_buffers import check_typed_array
+from memory._synced.views import typed_view
 
 if TYPE_CHECKING:
     import numpy as np

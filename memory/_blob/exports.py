@@ -1,5 +1,12 @@
 """How a blob's data is handed to other libraries: as views, never as copies.
 
+On the host that is an array whose base leads back to the memory. NumPy shortens a chain of ndarray
+bases but stops at another kind of object: an array made from a lease (an object with
+``__array_interface__``) keeps the lease alive through every slice, reshape, tensor and DLPack
+capsule made of it. Where the device's memory is CUDA's, its side is handed out as well, by
+``cupy()``, by DLPack and by ``__cuda_array_interface__``, whose consumers do hold the blob only: so
+the blob keeps what it has given out in that way.
+
 A blob offers ``__array__`` and ``__dlpack__`` and deliberately not ``__array_interface__``: with
 that, the *blob* would be the base, and could be given other memory while the array is in use.
 """
@@ -7,21 +14,58 @@ that, the *blob* would be the base, and could be given other memory while the ar
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from memory._blob.data import BlobData
 from memory._device.bfloat16 import BITS, is_bfloat16, named_bfloat16
 from memory._errors import DtypeError, NotImplementedDeviceError
-from memory._synced.interop import exporter_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-    from memory._synced.interop import DeviceExporter
+    from memory._device.device import Device, DeviceBuffer
+    from memory._shape import Dims
 
 _DLPACK_HOST: Final = 1
+
+
+class DeviceExporter(Protocol):
+    """A device whose memory other libraries can use where it is."""
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's kind and number of the device."""
+        ...
+
+    def export_array(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Dims) -> Any:
+        """View a buffer as a CuPy array, which keeps the buffer."""
+        ...
+
+    def export_interface(
+        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Dims
+    ) -> dict[str, Any]:
+        """Describe a buffer by version 3 of the CUDA array interface, with the current stream."""
+        ...
+
+    def export_dlpack(
+        self,
+        buffer: DeviceBuffer,
+        dtype: np.dtype[Any],
+        shape: Dims,
+        *,
+        stream: Any,
+        **wishes: Any,
+    ) -> Any:
+        """Export a buffer by DLPack, with the consumer's stream behind the current one."""
+        ...
+
+
+def exporter_of(device: Device) -> DeviceExporter | None:
+    """Return a device as one whose memory can be exported; None if it cannot."""
+    exporter: Any = device
+    return exporter if hasattr(device, "export_dlpack") else None
 
 
 class BlobExports(BlobData):

@@ -16,7 +16,7 @@ import numpy as np
 from memory._device.checks import FLOATS
 from memory._errors import DtypeError, HeadError
 from memory._synced.head import Head
-from memory._synced.interop import typed_view
+from memory._synced.views import typed_view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

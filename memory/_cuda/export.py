@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from memory._cuda import imports
+from memory._cuda import foreign_arrays
 from memory._cuda.owner import CudaOwner
 from memory._cuda.runtime import cupy
 from memory._device.bfloat16 import BITS, is_bfloat16, named_bfloat16
@@ -105,4 +105,4 @@ class CudaExports(CudaOwner):
             DeviceMismatchError: It is on another GPU.
         """
         self._check_open("import_array")
-        return imports.buffer_of(self, found) if imports.is_on_a_gpu(found) else None
+        return foreign_arrays.buffer_of(self, found) if foreign_arrays.is_on_a_gpu(found) else None

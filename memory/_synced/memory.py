@@ -22,9 +22,10 @@ from memory._errors import (
     NoDeviceMemoryError,
 )
 from memory._open_device import open_device
+from memory._synced.foreign_buffers import device_buffer, host_bytes
 from memory._synced.head import Call, Head, Transition, Work, transition
-from memory._synced.interop import device_buffer, host_bytes, read_only
 from memory._synced.sides import Sides
+from memory._synced.views import read_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable

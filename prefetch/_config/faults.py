@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from memory.wording import nearest, printable_value, printable_with_kind
 from prefetch._config.foreign_names import CALLED_HERE, FUNCTIONS
 from prefetch._errors.classes import ConfigError, ConfigFault, ConfigNotFoundError, PrefetchError
-from prefetch._errors.os_limits import describe_os_error
+from prefetch._errors.os_errors import describe_os_error
 from prefetch._files.path_hints import hint
 
 if TYPE_CHECKING:

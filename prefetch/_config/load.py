@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory.wording import printable_with_kind
+from prefetch._config.fault_places import ConfigPlace, place_of, put_place
 from prefetch._config.faults import (
     closest_key,
     file_context,
@@ -17,10 +18,9 @@ from prefetch._config.faults import (
     sort_by_line,
 )
 from prefetch._config.feed_config import FeedConfig
-from prefetch._config.option_types import expand_home, make_absolute, make_encodable, to_plain
-from prefetch._config.origin import ConfigPlace, place_of, put_place
+from prefetch._config.option_types import to_plain
+from prefetch._config.paths import anchor, expand_home, make_encodable
 from prefetch._errors.classes import ConfigError, ConfigFault
-from prefetch._files.path_hints import URL
 
 if TYPE_CHECKING:
     from prefetch._config.yaml import YamlDocument
@@ -143,20 +143,11 @@ def _read_file(path: Path) -> YamlDocument:
     values = dict(document.values)
     for name in ("source", "quarantine"):
         if name in values:
-            values[name] = _anchor(values[name], folder)
+            values[name] = anchor(values[name], folder)
     transform = values.get("transform")
     if isinstance(transform, dict) and "mean_file" in transform:
-        values["transform"] = transform | {"mean_file": _anchor(transform["mean_file"], folder)}
+        values["transform"] = transform | {"mean_file": anchor(transform["mean_file"], folder)}
     return replace(document, values=values)
-
-
-def _anchor(value: object, folder: Path) -> object:
-    if isinstance(value, list):
-        return [_anchor(item, folder) for item in value]
-    # An empty name stays one: it is a fault, and not the folder. A URL is one, too.
-    if isinstance(value, str) and value and not URL.match(value):
-        return make_absolute(value, folder)
-    return value
 
 
 def merge_options(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

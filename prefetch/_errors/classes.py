@@ -39,7 +39,7 @@ import sys
 from dataclasses import dataclass
 
 from memory.threads import ALLOW_MORE
-from prefetch._errors.os_limits import find_cure
+from prefetch._errors.os_errors import find_cure
 from prefetch._errors.printable import (
     counted,
     printable_fault,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from memory import SyncedMemoryError
 from prefetch._errors.classes import OutOfMemoryError, PrefetchError, SourceError
-from prefetch._errors.os_limits import describe_limit
+from prefetch._errors.os_errors import describe_limit
 from prefetch._errors.printable import printable_path
 
 if TYPE_CHECKING:

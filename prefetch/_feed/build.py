@@ -20,23 +20,23 @@ from prefetch._bad_records.quarantine import Quarantine
 from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
 from prefetch._errors.classes import ConfigError, ConfigFault, StateError
 from prefetch._errors.context import error_context
-from prefetch._errors.os_limits import describe_os_error
-from prefetch._feed.doubts import find_doubts, note_channel_order
-from prefetch._feed.labels import read_labels
+from prefetch._errors.os_errors import describe_os_error
+from prefetch._feed.opening_warnings import find_warnings, note_channel_order
 from prefetch._feed.own_functions import load_function
-from prefetch._feed.state import Identity
+from prefetch._feed.saved_state import Identity
+from prefetch._feed.subset_labels import read_labels
 from prefetch._kernels import selection
 from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
 from prefetch._plan.order import Order
 from prefetch._plan.position import Position
+from prefetch._plan.random_words import Word
 from prefetch._plan.subset import draw_subset
-from prefetch._plan.words import Word
-from prefetch._process.limits import num_cores
-from prefetch._process.reentrancy import mark_entry
+from prefetch._process.nested_calls import mark_entry
+from prefetch._process.resource_limits import num_cores
 from prefetch._record.layouts.datum import DATUM
-from prefetch._source.beside import CHANNELS_FILE, raw_channel_order
+from prefetch._source.sidecar_files import CHANNELS_FILE, raw_channel_order
 from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record
 from prefetch._transform.mean_file import load_mean
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from prefetch._config.feed_config import FeedConfig
     from prefetch._feed.ranks import Ranks
     from prefetch._plan.draws import DrawSource
-    from prefetch._process.limits import MemoryLimit
+    from prefetch._process.resource_limits import MemoryLimit
     from prefetch._transform.device import DeviceTransform
     from prefetch._transform.first_record import FirstRecord
 
@@ -129,7 +129,7 @@ def build_prefetcher(
         _check_ring_memory(components)
         if state is None:  # what is loaded goes on, and was told before
             note_channel_order(config, source, first.kind)
-            for doubt in find_doubts(config, source, order):
+            for doubt in find_warnings(config, source, order):
                 logger.warning("%s", doubt)
         prefetcher = Prefetcher(components)
         undo.pop_all()  # last: Ctrl-C before it closes everything, and after it finalizers do

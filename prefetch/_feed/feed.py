@@ -19,12 +19,12 @@ from prefetch._errors.classes import (
     StateError,
 )
 from prefetch._errors.printable import counted
-from prefetch._feed import showing
+from prefetch._feed import display
 from prefetch._feed.into import Into
 from prefetch._feed.iterators import AsyncFeedIterator, FeedIterator
 from prefetch._feed.ranks import Ranks, refuse_fixed_ranks
-from prefetch._process.reentrancy import is_nested, mark_entry
-from prefetch._source.beside import class_names
+from prefetch._process.nested_calls import is_nested, mark_entry
+from prefetch._source.sidecar_files import class_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from memory import Device, Stream
     from prefetch._config.feed_config import FeedConfig
+    from prefetch._pipeline.consumer_state import Taken
     from prefetch._pipeline.prefetcher import Prefetcher
-    from prefetch._pipeline.served import Taken
     from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
     from prefetch._report.sheet import ContactSheet
@@ -90,7 +90,7 @@ class Feed:
         self._loaded: Position | None = None
         self._prefetcher = start(None, None)
         self._prefetcher.attach(self)
-        showing.note_feed(self)
+        display.note_feed(self)
 
     def __iter__(self) -> FeedIterator:
         """Return an iterator over an epoch; nothing happens until its first next()."""
@@ -418,10 +418,10 @@ class Feed:
         Raises:
             PrefetchError: The records cannot be read, or there are none.
         """
-        return showing.show_feed(self, num)
+        return display.show_feed(self, num)
 
     def _repr_html_(self) -> str:
-        return showing.feed_html(self)
+        return display.feed_html(self)
 
     def close(self) -> None:
         """Stop and join the threads and close the database; idempotent, from any thread.

@@ -13,8 +13,8 @@ import numpy as np
 
 from memory import BufferMismatchError
 from prefetch._feed.iterators import AsyncServing, ServedFeed
-from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
-from prefetch._process.reentrancy import is_nested, mark_entry
+from prefetch._pipeline.consumer_state import Claim, EndOfEpoch, Taken
+from prefetch._process.nested_calls import is_nested, mark_entry
 from prefetch._ring.lease import without_lease
 
 if TYPE_CHECKING:

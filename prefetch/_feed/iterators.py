@@ -6,8 +6,8 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
-from prefetch._process.reentrancy import is_nested, mark_entry
+from prefetch._pipeline.consumer_state import Claim, EndOfEpoch, Taken
+from prefetch._process.nested_calls import is_nested, mark_entry
 
 if TYPE_CHECKING:
     from memory import Device, Stream

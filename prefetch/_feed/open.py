@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from prefetch._config.keywords import OPTIONS, OpenKeywords
 from prefetch._errors.classes import ConfigError, SourceError
-from prefetch._errors.os_limits import describe_limit
+from prefetch._errors.os_errors import describe_limit
 from prefetch._feed.build import build_prefetcher
 from prefetch._feed.feed import Feed
 from prefetch._feed.ranks import StartCheck, never_checked, resolve_ranks
-from prefetch._process.limits import memory_limit
+from prefetch._process.resource_limits import memory_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -75,8 +75,8 @@ def open(  # noqa: A001 - reads as prefetch.open
         (10, 3, 6, 6)
     """
     with _limit_context(what if what is not None else options.get("config")):
-        from prefetch._config.argument import sort_argument  # noqa: PLC0415 - pydantic is slow
         from prefetch._config.load import load_config, origin_name  # noqa: PLC0415 - as above
+        from prefetch._config.open_argument import sort_argument  # noqa: PLC0415 - pydantic is slow
 
         argument = sort_argument(what, options)
         if argument.network is None:
@@ -195,7 +195,7 @@ def _config_context(config: FeedConfig, origin: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        from prefetch._config.origin import locate_faults  # noqa: PLC0415 - pydantic is slow to import
+        from prefetch._config.fault_places import locate_faults  # noqa: PLC0415 - pydantic is slow to import
 
         better = locate_faults(error, config)
         if better is error and error.origin not in _FOUND_AT_OPENING:

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from prefetch._kernels.reference import fill_pixels
-from prefetch._plan.words import NUM_WORDS
+from prefetch._plan.random_words import NUM_WORDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._kernels.contract import ENCODED, Outcome, Recipe
-from prefetch._plan.words import Word, reduce_word
+from prefetch._plan.random_words import Word, reduce_word
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 

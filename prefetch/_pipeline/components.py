@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prefetch._plan.draws import DrawSource
     from prefetch._plan.order import Order
     from prefetch._plan.position import Position
-    from prefetch._process.limits import MemoryLimit
+    from prefetch._process.resource_limits import MemoryLimit
     from prefetch._source.source import RecordSource
     from prefetch._transform.device import DeviceTransform
     from prefetch._transform.first_record import FirstRecord

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, TypeVar
 from memory import SyncedMemoryError
 from prefetch._errors.classes import BatchesHeldError, FeedBusyError
 from prefetch._pipeline.hand_over import hand_over
+from prefetch._process.nested_calls import mark_entry
 from prefetch._process.nvtx import ranged
-from prefetch._process.reentrancy import mark_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memory import Stream
+    from prefetch._pipeline.consumer_state import Claim, Taken
     from prefetch._pipeline.coordinator import Coordinator
     from prefetch._pipeline.reader import Reader
-    from prefetch._pipeline.served import Claim, Taken
     from prefetch._ring.batch import Batch
 
 mark_entry(__file__)
@@ -88,6 +88,7 @@ class Consumer:
             FeedClosedError: The feed is closed.
             Exception: What went wrong in the claim's next batch, as it happened; ``taken.fate``.
         """
+        # Not started yet, or forked since: in place of `is_forked`, a call for every batch.
         if os.getpid() != self.started_in:
             self._start(taken, None)
         try:

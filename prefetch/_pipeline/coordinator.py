@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from prefetch._errors.classes import FeedClosedError
 from prefetch._pipeline.gates import Gates
-from prefetch._pipeline.locking import InterruptibleLock
+from prefetch._pipeline.interruptible_lock import InterruptibleLock
 from prefetch._pipeline.schedule import Opening, Part
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from prefetch._errors.classes import (
     StaleIteratorError,
     TooManyBadRecordsError,
 )
-from prefetch._pipeline.served import EndOfEpoch, Served
+from prefetch._pipeline.consumer_state import EndOfEpoch, Served
 from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
     from prefetch._bad_records.policy import BadRecords
+    from prefetch._pipeline.consumer_state import Claim, Taken
     from prefetch._pipeline.held_batches import HeldBatches
     from prefetch._pipeline.schedule import Schedule
-    from prefetch._pipeline.served import Claim, Taken
     from prefetch._plan.order import Order
     from prefetch._plan.position import Position
     from prefetch._ring.filling import Filling

@@ -9,7 +9,7 @@ from prefetch._ring.batch import Batch
 
 if TYPE_CHECKING:
     from memory import Stream
-    from prefetch._pipeline.served import Taken
+    from prefetch._pipeline.consumer_state import Taken
     from prefetch._ring.filling import Filling
 
 

@@ -23,14 +23,15 @@ from prefetch._pipeline.assemble import assemble
 from prefetch._pipeline.consumer import Consumer
 from prefetch._pipeline.reader import Reader
 from prefetch._pipeline.stats import take_snapshot
-from prefetch._process.reentrancy import mark_entry
+from prefetch._process.fork import is_forked
+from prefetch._process.nested_calls import mark_entry
 from prefetch._ring.lease import FeedEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from prefetch._pipeline.components import Components
-    from prefetch._pipeline.served import Taken
+    from prefetch._pipeline.consumer_state import Taken
     from prefetch._pipeline.stats import FeedStats
     from prefetch._plan.position import Position
 
@@ -117,7 +118,7 @@ class Prefetcher:
         With one, a failure shows where a batch is waited for. What an exception interrupts, the
         next call continues.
         """
-        if self._pid != os.getpid():
+        if is_forked(self._pid):
             raise FeedClosedError(
                 f"the feed was opened in process {self._pid} and this is process {os.getpid()}: "
                 f"threads do not survive a fork; open the feed in the child"
@@ -216,12 +217,12 @@ class Prefetcher:
             wait: Whether this thread may wait; else the readers are only asked to end.
         """
         self._close(wait=wait)
-        if wait and self._pid == os.getpid():
+        if wait and not is_forked(self._pid):
             self.coordinator.ring.keeper.join()
 
     def _close(self, *, wait: bool) -> None:
         """Close, without waiting for the keeper's thread."""
-        if self._pid != os.getpid():
+        if is_forked(self._pid):
             return  # the threads are the parent's, and the lock may be held by one of them
         self.request_stop()
         self.coordinator.gates.notify_all()

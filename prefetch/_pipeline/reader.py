@@ -17,9 +17,9 @@ from prefetch._pipeline.batch_function import BatchFunction
 from prefetch._pipeline.light_batches import max_per_call
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.schedule import Opening
+from prefetch._process.nested_calls import mark_entry
 from prefetch._process.numa import stay_near
 from prefetch._process.nvtx import ranged
-from prefetch._process.reentrancy import mark_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ import numpy as np
 
 from prefetch._plan.mersenne import MersenneStream, seeded_state
 from prefetch._plan.philox import Domain, check_seed, philox4x32, stream_key, stream_keys
-from prefetch._plan.words import NUM_WORDS
+from prefetch._plan.random_words import NUM_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

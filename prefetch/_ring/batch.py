@@ -8,7 +8,7 @@ import numpy as np
 
 from memory import Blob
 from prefetch._errors.classes import BatchReleasedError, LabelsNotProducedError
-from prefetch._ring.keep import waits_of
+from prefetch._ring.keep_until import waits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ _DLPACK_HOST: Final = 1  # DLPack's name of the host
 
 
 class Drawing:
-    """What draws batches, in a room above this one: `prefetch._feed.showing` sets both."""
+    """What draws batches, in a room above this one: `prefetch._feed.display` sets both."""
 
     draw: Callable[[Batch, int], Any]
     draw_as_html: Callable[[Batch], str]

@@ -12,7 +12,7 @@ from prefetch._ring.push_block import block_bytes
 if TYPE_CHECKING:
     import numpy as np
 
-    from prefetch._process.limits import MemoryLimit
+    from prefetch._process.resource_limits import MemoryLimit
 
 _MOST_ON_HOST = 3  # one that is copied, one that is filled, one that is opened
 

@@ -22,7 +22,7 @@ from memory import DeviceError
 from prefetch._ring.block_pool import BlockPool
 from prefetch._ring.budget import num_host_batches
 from prefetch._ring.filling import Filling
-from prefetch._ring.keep import Keeper
+from prefetch._ring.keep_until import Keeper
 from prefetch._ring.lease import FeedEnd, LeaseEnd
 from prefetch._ring.slot import Occupancy, Slot
 from prefetch._ring.slot_state import SlotState

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memory import Blob, Device, Event, Stream
-    from prefetch._ring.keep import Keeper
+    from prefetch._ring.keep_until import Keeper
     from prefetch._ring.push_block import HostBlock
     from prefetch._ring.slot_memory import DeviceMemory, SlotMemory
     from prefetch._transform.device import DeviceTransform

@@ -17,7 +17,7 @@ import numpy as np
 
 from prefetch._files.output import write_whole
 from prefetch._kernels.sums import sum_kernels
-from prefetch._process.limits import num_cores
+from prefetch._process.resource_limits import num_cores
 from prefetch._tools.mean_images import ThreadDecoders, check_shapes, read_images
 from prefetch._tools.step_thread import run_steps, step_on_thread
 

@@ -14,14 +14,14 @@ from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
-from prefetch._feed.showing import has_blue_first
+from prefetch._feed.display import has_blue_first
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
 from prefetch._report.sheet import title_of
-from prefetch._source.beside import class_names
 from prefetch._source.open_backend import open_database
-from prefetch._tools.examine import Examiner
+from prefetch._source.sidecar_files import class_names
+from prefetch._tools.examine_record import Examiner
 
 if TYPE_CHECKING:
     import os

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from prefetch._record.faults import Fault, Reason
-    from prefetch._tools.examine import Finding, Shape
+    from prefetch._tools.examine_record import Finding, Shape
 
 _KEYS_KEPT: Final = 5
 

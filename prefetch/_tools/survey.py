@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from prefetch._process.limits import num_cores
+from prefetch._process.resource_limits import num_cores
 from prefetch._source.open_backend import open_database
 from prefetch._source.records import Records, Walker
 from prefetch._source.sequence import RecordSequence
-from prefetch._tools.examine import Examiner
-from prefetch._tools.problems import Problem, find_problems
+from prefetch._tools.database_problems import Problem, find_problems
+from prefetch._tools.examine_record import Examiner
 from prefetch._tools.record_counts import RecordCounts
 from prefetch._tools.step_thread import run_steps, step_on_thread
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefetch._source.backend import Database
-    from prefetch._tools.examine import Shape
+    from prefetch._tools.examine_record import Shape
 
 MOST_SAMPLED: Final = 10_000
 MOST_DECODED: Final = 100

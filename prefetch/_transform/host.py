@@ -7,9 +7,9 @@ A record's pixels go through `prefetch._transform.operation.OPERATIONS`, as in C
 - A mean image belongs to the uncropped record: each pixel has the mean of its own place in the
   record subtracted, wherever it ends up. One mean value serves all channels of any record;
   Caffe's habit of freezing the number of channels at the first is not kept.
-- Random words come from outside (`prefetch._plan.words`). They are reduced here because the ranges
-  depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then ``reduce(word, height -
-  crop + 1)`` and ``reduce(word, width - crop + 1)``.
+- Random words come from outside (`prefetch._plan.random_words`). They are reduced here because the
+  ranges depend on the record's size: ``reduce(word, 2)``, 1 for mirrored, then ``reduce(word,
+  height - crop + 1)`` and ``reduce(word, width - crop + 1)``.
 
 Channels: encoded images are decoded blue first, and Caffe's tools write raw records in that order
 too, so ``stored`` and ``bgr`` deliver what is stored, and ``rgb`` turns the first three channels of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from prefetch._errors.classes import ConfigError, ConfigFault
-from prefetch._errors.os_limits import describe_os_error
+from prefetch._errors.os_errors import describe_os_error
 from prefetch._errors.printable import counted
 from prefetch._files.input import open_regular, read_regular
 from prefetch._record.wire import DatumError, parse_datum

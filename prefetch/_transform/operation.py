@@ -1,9 +1,9 @@
 """The operations of the transformation, in their order, and what each is made of.
 
 An operation is written in five places: its options (`Transform`), its random words
-(`prefetch._plan.words`), its definition in NumPy (`prefetch._kernels.reference`), the C kernel
-(`prefetch/_kernels/native`) and the device's kernel (`prefetch._kernels.device_kernel`). The
-kernels do all operations in one pass over the pixels: to them, an operation is some fields of
+(`prefetch._plan.random_words`), its definition in NumPy (`prefetch._kernels.reference`), the C
+kernel (`prefetch/_kernels/native`) and the device's kernel (`prefetch._kernels.device_kernel`).
+The kernels do all operations in one pass over the pixels: to them, an operation is some fields of
 `Recipe`. docs/design/0014-adding-an-operation.md says what to write where; the tests hold this
 table to the code.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from prefetch._plan.words import Word
+from prefetch._plan.random_words import Word
 from prefetch._record.faults import Reason
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prefetch._kernels.contract import Recipe
-from prefetch._plan.words import Word
+from prefetch._plan.random_words import Word
 from prefetch._record.decode import MAX_PIXELS_PER_BYTE
 from prefetch._record.layouts.datum import DATUM
 from prefetch._transform.operation import Stage, options_of

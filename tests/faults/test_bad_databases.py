@@ -260,11 +260,11 @@ def test_what_a_writer_made_of_a_substitute_reaches_nobody(
         feed = prefetch.open(_options(source, on_bad_record="skip"), source=environment)
         real: Callable[..., Any] = Filler._write
 
-        def write(filler: Filler, slot: Any, rows: slice, *arguments: Any) -> Any:
+        def write(filler: Filler, slot: Any, rows: slice, *arguments: Any, **more: Any) -> Any:
             if rows.stop - rows.start == 1:  # a substitute's
                 for value in range(4):
                     _rewrite(environment, 60 + value)
-            return real(filler, slot, rows, *arguments)
+            return real(filler, slot, rows, *arguments, **more)
 
         monkeypatch.setattr(Filler, "_write", write)
         loop = _loop(feed)

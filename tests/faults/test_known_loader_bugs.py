@@ -1,12 +1,11 @@
 """Trouble that users of other loaders reported in public, made impossible here.
 
 Each test names the reports. Copies in flight are in test_reuse_in_flight, lost errors and bad
-records in test_bad_records, leaving a feed in test_lifecycle.
+records in test_bad_records, leaving a feed in test_lifecycle, seeds in test_determinism.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -175,39 +174,6 @@ def test_a_truncated_database_is_refused_with_both_sizes(tmp_path: Path) -> None
         prefetch.open({"source": source})
     assert caught.value.actual_bytes == whole // 2
     assert caught.value.expected_bytes <= whole
-
-
-# Seeds: caffe 4189, 3168, pytorch 5059 -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("rng", ["counter", "caffe"])
-def test_the_same_seed_gives_the_same_bytes_for_any_number_of_threads(
-    tmp_path: Path, rng: str
-) -> None:
-    source = write_database(tmp_path / "db", _raw(_images(40, (3, 33, 33))))
-
-    def digests(threads: int, seed: int) -> list[str]:
-        with prefetch.open(
-            {
-                "source": source,
-                "batch_size": 16,
-                "shuffle": True,
-                "seed": seed,
-                "rng": rng,
-                "threads": threads,
-                "transform": {"crop_size": 20, "mirror": True},
-            }
-        ) as feed:
-            return [
-                hashlib.sha256(b"".join(batch.data.numpy().tobytes() for batch in feed)).hexdigest()
-                for _ in range(3)
-            ]
-
-    first = digests(1, 7)
-    assert digests(2, 7) == first
-    assert digests(8, 7) == first
-    assert len(set(first)) == 3
-    assert digests(1, 8) != first
 
 
 # Sizes that vary: caffe 557, PR 1313, 2705 -------------------------------------------------------

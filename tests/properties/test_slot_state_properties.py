@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memory import SimulatedDevice, open_device
 from memory.testing import hold
 from prefetch._ring.filling import Filling
-from prefetch._ring.keep import Keeper
+from prefetch._ring.keep_until import Keeper
 from prefetch._ring.slot import Occupancy, Slot
 from prefetch._ring.slot_state import (
     BEGIN,

@@ -127,7 +127,7 @@ def test_a_published_data_layer_opens(networks: Path, opened: Opened) -> None:
         seed=1701,
         rng="caffe",
         last_batch="wrap",
-        shard={"policy": "caffe"},
+        shard={"rank": 0, "world_size": 1, "policy": "caffe"},
         transform=opened.transform,
         label_dtype="float32",
         labels=opened.name != "mnist_autoencoder",

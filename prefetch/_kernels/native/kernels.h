@@ -105,7 +105,7 @@ struct shape {
 
 enum element { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 
-/* What each random word of a record is for: Word of prefetch/_plan/words.py. */
+/* What each random word of a record is for: Word of prefetch/_plan/random_words.py. */
 enum word { MIRROR_WORD, ROW_WORD, COLUMN_WORD, NUM_WORDS };
 
 /* Recipe of _kernels/contract.py. Arrays are float32, of any alignment. */
@@ -149,9 +149,6 @@ bool transform_image(const struct image *image, const uint32_t words[NUM_WORDS],
 /* Make what was stored past the caches visible to other threads. */
 void finish_streaming(void);
 
-/* Choose the loops for this chip; call once, before all else. */
-void choose_loops(void);
-
 /* loops.h: the loops over pixels, one plane or line at a time. */
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(RINGFEED_BASELINE)
@@ -188,6 +185,13 @@ struct loops {
 
 extern const struct loops baseline_loops;
 extern const struct loops avx2_loops;
+
+/* loops_choice.c: the loops for this chip. */
+
+extern const struct loops *chosen_loops;
+
+/* Choose them; call once, before all else. */
+void choose_loops(void);
 
 /* Ask the chip for bytes before they are needed. The address may be invalid: nothing is read. */
 static inline void prefetch_bytes(uintptr_t from, size_t size)

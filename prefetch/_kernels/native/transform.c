@@ -9,27 +9,10 @@
 #define HAS_STREAMING 0
 #endif
 
-#if HAS_AVX2_LOOPS
-#include <cpuid.h>
-#endif
-
 /* A payload of at least this many bytes is stored past the caches: 1.2 to 1.5 times faster for
  * 3x256x256, whose batch will have left the caches before it is read; slower for records of a few
  * kB. */
 #define STREAMED_BYTES 65536
-
-const struct loops *chosen_loops = &baseline_loops;
-
-void choose_loops(void)
-{
-#if HAS_AVX2_LOOPS
-    unsigned int eax, ebx, ecx, edx;
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) &&
-        (ecx & bit_F16C) != 0) /* clang 14 cannot be asked for it by name */
-        chosen_loops = &avx2_loops;
-#endif
-}
 
 static uint32_t reduce(uint32_t word, int64_t extent, bool modulo)
 {

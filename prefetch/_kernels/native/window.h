@@ -57,9 +57,6 @@ static inline const uint8_t *pixel_at(const struct image *image, const struct wi
            (window->left + column) * image->pixel_step;
 }
 
-/* The loops for this chip; see choose_loops(). */
-extern const struct loops *chosen_loops;
-
 static inline void compute_plane(const struct image *image, const struct plane *plane)
 {
     if (image->is_float)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import lmdb
 
 from prefetch._errors.classes import CorruptDatabaseError, DatabaseInUseError, SourceError
-from prefetch._errors.os_limits import describe_text
+from prefetch._errors.os_errors import describe_text
 from prefetch._source.lmdb.lock_file import lock_file_of, lock_path_of, make_whole
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from prefetch._errors.classes import (
     SourceError,
     UnsupportedSourceError,
 )
-from prefetch._errors.os_limits import describe_os_error
+from prefetch._errors.os_errors import describe_os_error
 from prefetch._files.path_hints import hint, images_hint, kind_of
 from prefetch._source.lmdb.meta import Meta
 from prefetch._source.lmdb.pages import TreePages

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prefetch._errors.classes import SourceError
-from prefetch._errors.os_limits import describe_os_error
+from prefetch._errors.os_errors import describe_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from prefetch._errors.printable import counted, printable_shape
-from prefetch._process.limits import num_cores
+from prefetch._process.resource_limits import num_cores
 from prefetch._tools.convert.draft import Draft
 from prefetch._tools.convert.errors import (
     ConversionError,

@@ -11,9 +11,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from prefetch._errors.classes import SourceError
-from prefetch._source.beside import CHANNELS_FILE, CLASSES_FILE
 from prefetch._source.lmdb.before_writing import check_sound, find_irregular
 from prefetch._source.lmdb.file import DatabaseFile
+from prefetch._source.sidecar_files import CHANNELS_FILE, CLASSES_FILE
 from prefetch._tools.convert.errors import ConversionError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prefetch._errors.printable import printable_name
 from prefetch._files.input import read_regular
-from prefetch._source.beside import (
+from prefetch._source.sidecar_files import (
     CHANNELS_FILE,
     CLASSES_FILE,
     format_classes,

@@ -18,7 +18,7 @@ from prefetch._tools.convert.errors import InputError
 from prefetch._tools.convert.examples import Example
 from prefetch._tools.convert.inputs.keys import image_key
 from prefetch._tools.convert.stamps import stamp_of_all
-from prefetch._tools.examine import Examiner
+from prefetch._tools.examine_record import Examiner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

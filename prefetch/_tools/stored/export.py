@@ -19,7 +19,7 @@ from prefetch._errors.printable import counted, printable_short_key
 from prefetch._files.output import cure
 from prefetch._record.faults import BadRecordError
 from prefetch._record.layouts.datum import DATUM
-from prefetch._source.beside import CLASSES_FILE, format_classes, raw_channel_order
+from prefetch._source.sidecar_files import CLASSES_FILE, format_classes, raw_channel_order
 from prefetch._tools.convert.draft_folder import agree_on_description, lock_description, sync
 from prefetch._tools.convert.errors import ConversionError, Unreadable, UnreadableError
 from prefetch._tools.stored.record_file import ENDINGS, RecordFile, record_file

@@ -41,7 +41,7 @@ ChannelsOption = Annotated[
 
 def is_shown_blue_first(channels: str, database: Path) -> bool:
     """Return whether the first of three stored channels is shown as blue, by `ChannelsOption`."""
-    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - for those who draw
+    from prefetch._source.sidecar_files import raw_channel_order  # noqa: PLC0415 - for those who draw
 
     order = raw_channel_order(database) if channels == "auto" else channels
     return order != "rgb"

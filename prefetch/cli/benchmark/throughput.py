@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._feed.endless import endless
-from prefetch._process.limits import num_cores
+from prefetch._process.resource_limits import num_cores
 from prefetch.cli.benchmark import consumers
 from prefetch.cli.benchmark.measurement import Case, measure_in_turns
 

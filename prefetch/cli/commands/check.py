@@ -32,7 +32,7 @@ def check(
     Reports shapes, memory on host and device, what auto resolved to, and warnings. The exit status
     is 0 where a training loop could start, warnings or not.
     """
-    from prefetch._tools.check import check_config  # noqa: PLC0415 - pydantic is slow to import
+    from prefetch._tools.check_config import check_config  # noqa: PLC0415 - pydantic is slow to import
 
     with collect_warnings() as warnings:
         options = load(config, phase=phase, layer=layer, stages=stage, root=root)

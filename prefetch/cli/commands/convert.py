@@ -11,7 +11,7 @@ import typer
 
 from prefetch._errors.printable import counted
 from prefetch._files.output import OutputError, check_writable
-from prefetch._source.beside import CHANNELS_FILE, CLASSES_FILE, format_classes
+from prefetch._source.sidecar_files import CHANNELS_FILE, CLASSES_FILE, format_classes
 from prefetch.cli.arguments.configs import JsonOption, ThreadsOption  # noqa: TC001 - as above
 from prefetch.cli.arguments.databases import ReplaceOption  # noqa: TC001 - as above
 from prefetch.cli.arguments.images import (

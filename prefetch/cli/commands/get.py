@@ -99,7 +99,7 @@ def _content(path: str, record: StoredRecord, out: Path | None) -> bytes:
     from prefetch._errors.classes import RecordError  # noqa: PLC0415 - slow to import
     from prefetch._files.output import is_written_into  # noqa: PLC0415 - as above
     from prefetch._record.faults import BadRecordError  # noqa: PLC0415 - as above
-    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - as above
+    from prefetch._source.sidecar_files import raw_channel_order  # noqa: PLC0415 - as above
     from prefetch._tools.convert.errors import UnreadableError  # noqa: PLC0415 - as above
     from prefetch._tools.stored import record_file  # noqa: PLC0415 - as above
 
@@ -123,7 +123,7 @@ def _content(path: str, record: StoredRecord, out: Path | None) -> bytes:
 
 
 def _describe(path: str, record: StoredRecord, out: Path | None) -> dict[str, Any]:
-    from prefetch._tools.examine import Examiner  # noqa: PLC0415 - as above
+    from prefetch._tools.examine_record import Examiner  # noqa: PLC0415 - as above
     from prefetch._tools.stored.carried_files import read_class_names  # noqa: PLC0415 - as above
 
     finding = Examiner().examine(memoryview(record.value), decode=True)

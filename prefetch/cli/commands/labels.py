@@ -119,7 +119,7 @@ def _digest(new: dict[bytes, int]) -> str:
 
 def _name_classes(database: Path, names: Path, *, force: bool) -> None:
     from prefetch._files.output import write_whole  # noqa: PLC0415 - slow to import
-    from prefetch._source.beside import CLASSES_FILE, format_classes, sidecar  # noqa: PLC0415
+    from prefetch._source.sidecar_files import CLASSES_FILE, format_classes, sidecar  # noqa: PLC0415
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
     from prefetch._tools.stored.carried_files import parse_class_names  # noqa: PLC0415 - as above
 

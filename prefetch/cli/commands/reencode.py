@@ -56,7 +56,7 @@ def reencode(
     that a feed serves without force_color and force_gray. Raw records keep their order of channels;
     image files have true colours, also those made of RGB.
     """
-    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - slow to import
+    from prefetch._source.sidecar_files import raw_channel_order  # noqa: PLC0415 - slow to import
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
     from prefetch._tools import convert as conversion  # noqa: PLC0415 - as above
     from prefetch._tools.stored import reencode as forms  # noqa: PLC0415 - as above

@@ -49,7 +49,7 @@ def split(
     """
     import numpy as np  # noqa: PLC0415 - slow to import
 
-    from prefetch._feed.labels import read_labels  # noqa: PLC0415 - as above
+    from prefetch._feed.subset_labels import read_labels  # noqa: PLC0415 - as above
     from prefetch._plan.subset import draw_subset  # noqa: PLC0415 - as above
     from prefetch._source.source import RecordSource  # noqa: PLC0415 - as above
     from prefetch._tools.stored.carried_files import carried_files  # noqa: PLC0415 - as above

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from prefetch._config.feed_config import FeedConfig
-    from prefetch._tools.check import CheckReport
+    from prefetch._tools.check_config import CheckReport
 
 
 def check_as_json(path: Path, report: CheckReport, warnings: Sequence[str]) -> dict[str, Any]:

@@ -7,14 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
-from prefetch._source.beside import class_names
+from prefetch._source.sidecar_files import class_names
 from prefetch.cli.reports.printing import printable_size, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from prefetch._tools.problems import Problem
+    from prefetch._tools.database_problems import Problem
     from prefetch._tools.survey import Survey
 
 _LABELS_LISTED = 20

@@ -13,7 +13,7 @@ from databases import records_fixture
 
 import prefetch
 from prefetch._config.option_types import to_plain
-from prefetch._feed.state import _flatten
+from prefetch._feed.saved_state import _flatten
 from prefetch._transform.host import RecordTransformer
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 

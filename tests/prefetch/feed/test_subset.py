@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import prefetch
-from prefetch._feed.labels import read_labels
+from prefetch._feed.subset_labels import read_labels
 from prefetch._plan.subset import draw_subset
 from prefetch._record.wire import encode_datum
 from prefetch._source.source import RecordSource

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import setuptools  # type: ignore[import-untyped]  # it has no stubs here
 
 from prefetch._kernels.contract import ENCODED, Recipe
-from prefetch._plan.words import NUM_WORDS, Word
+from prefetch._plan.random_words import NUM_WORDS, Word
 from prefetch._record.faults import Reason
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 from memory import open_device
 from prefetch import EpochsExhaustedError, StaleIteratorError
 from prefetch._bad_records.policy import BadRecords
+from prefetch._pipeline.consumer_state import Claim, EndOfEpoch
 from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.held_batches import HeldBatches
 from prefetch._pipeline.schedule import Schedule
-from prefetch._pipeline.served import Claim, EndOfEpoch
 from prefetch._plan.order import Order
 from prefetch._ring.ring import Ring
 

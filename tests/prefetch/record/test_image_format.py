@@ -19,7 +19,7 @@ from prefetch._tools.convert.errors import UnreadableError
 from prefetch._tools.convert.inputs.images import ImageExamples
 from prefetch._tools.convert.inputs.listing import Entry, Listing
 from prefetch._tools.convert.inputs.treatment import Treatment
-from prefetch._tools.examine import Examiner
+from prefetch._tools.examine_record import Examiner
 
 if TYPE_CHECKING:
     from collections.abc import Callable

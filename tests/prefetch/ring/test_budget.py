@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import prefetch
-from prefetch._process.limits import MemoryLimit
+from prefetch._process.resource_limits import MemoryLimit
 from prefetch._ring.budget import RingBudget
 from prefetch.caffe import Datum
 from prefetch.testing import fingerprinted_images, write_database

@@ -12,11 +12,11 @@ from memory import DeviceError, open_device
 from memory.testing import hold
 from prefetch import BatchesHeldError
 from prefetch._bad_records.policy import BadRecords
+from prefetch._pipeline.consumer_state import Claim, EndOfEpoch, Taken
 from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.hand_over import hand_over
 from prefetch._pipeline.held_batches import HeldBatches
 from prefetch._pipeline.schedule import Opening, Part, Schedule
-from prefetch._pipeline.served import Claim, EndOfEpoch, Taken
 from prefetch._plan.order import Order
 from prefetch._ring.filling import Filling, FoundShape
 from prefetch._ring.lease import LeaseEnd

@@ -12,7 +12,7 @@ from memory import Blob, SimulatedDevice, open_device
 from memory.testing import hold, peek
 from prefetch._plan.order import Order
 from prefetch._ring.filling import Filling, Parts
-from prefetch._ring.keep import Keeper
+from prefetch._ring.keep_until import Keeper
 from prefetch._ring.lease import LeaseEnd
 from prefetch._ring.push_block import HostBlock, labels_at
 from prefetch._ring.slot import Occupancy, Slot

@@ -17,7 +17,7 @@ from prefetch._config.load import load_config
 from prefetch._record.wire import encode_datum
 from prefetch._source.lmdb.database import LmdbDatabase
 from prefetch._tools import survey as inspecting
-from prefetch._tools.check import check_config
+from prefetch._tools.check_config import check_config
 from prefetch._tools.survey import Survey, survey_database
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 

@@ -14,7 +14,7 @@ from prefetch._config.models import TransformConfig
 from prefetch._kernels import device_kernel, reference
 from prefetch._kernels.contract import Recipe
 from prefetch._kernels.device_kernel import StagedBatch
-from prefetch._plan.words import NUM_WORDS, Word
+from prefetch._plan.random_words import NUM_WORDS, Word
 from prefetch._record.faults import Reason
 from prefetch._transform.operation import OPERATIONS, REFUSALS, Stage
 from prefetch._transform.options import Decoding, Transform

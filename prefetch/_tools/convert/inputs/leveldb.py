@@ -11,7 +11,7 @@ from prefetch._tools.convert.errors import ConversionError, InputError, Unreadab
 from prefetch._tools.convert.examples import Example
 from prefetch._tools.convert.inputs.keys import MAX_BYTES
 from prefetch._tools.convert.stamps import stamp_of_all
-from prefetch._tools.examine import Examiner
+from prefetch._tools.examine_record import Examiner
 
 if TYPE_CHECKING:
     from pathlib import Path

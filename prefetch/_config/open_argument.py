@@ -12,7 +12,7 @@ import lmdb
 from pydantic import BaseModel
 
 from prefetch._config.faults import is_folder
-from prefetch._config.option_types import (
+from prefetch._config.paths import (
     expand_home,
     make_absolute,
     make_encodable,

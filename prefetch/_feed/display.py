@@ -65,7 +65,7 @@ def show_batch(batch: Batch, num: int) -> ContactSheet:
 
 def has_blue_first(feed: ShownFeed) -> bool:
     """Return whether the first of a feed's three channels is blue, as far as anybody knows."""
-    from prefetch._source.beside import raw_channel_order  # noqa: PLC0415 - for those who look
+    from prefetch._source.sidecar_files import raw_channel_order  # noqa: PLC0415 - for those who look
 
     wanted = feed.config.transform.channels
     components = feed._prefetcher.components  # noqa: SLF001 - of its own room

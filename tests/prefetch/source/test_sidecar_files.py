@@ -11,7 +11,7 @@ import pytest
 from databases import images_fixture
 
 import prefetch
-from prefetch._source.beside import class_names, raw_channel_order
+from prefetch._source.sidecar_files import class_names, raw_channel_order
 from prefetch.cli import main
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 

@@ -12,9 +12,9 @@ import numpy as np
 from prefetch._config.load import load_config
 from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted
-from prefetch._feed.doubts import find_doubts
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
+from prefetch._feed.opening_warnings import find_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def check_config(config: FeedConfig) -> CheckReport:
             warnings=(
                 *_warnings(config, components.order),
                 *_doubts_about(values),
-                *find_doubts(config, components.source, components.order),
+                *find_warnings(config, components.source, components.order),
             ),
         )
 

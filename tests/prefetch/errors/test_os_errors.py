@@ -16,7 +16,7 @@ from databases import images_fixture
 import memory
 import prefetch
 from prefetch._errors.context import error_context, with_context
-from prefetch._errors.os_limits import describe_limit, describe_os_error, describe_text
+from prefetch._errors.os_errors import describe_limit, describe_os_error, describe_text
 
 if TYPE_CHECKING:
     from pathlib import Path

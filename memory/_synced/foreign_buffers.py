@@ -1,67 +1,20 @@
-"""How host memory is taken from, and handed to, other libraries: always as views, never as copies.
-
-What comes in is the caller's own array, checked to be usable as it is. What goes out is an array
-whose base leads back to that one. NumPy shortens a chain of ndarray bases but stops at another kind
-of object: an array made from a lease (an object with ``__array_interface__``) keeps the lease alive
-through every slice, reshape, tensor and DLPack capsule made of it.
-
-Where the device's memory is CUDA's, its side is handed out as well, by ``cupy()``, by DLPack and by
-``__cuda_array_interface__``, whose consumers do hold the blob only: so the blob keeps what it has
-given out in that way.
-"""
+"""Arrays and buffers of the caller's that become a side of a memory: checked, used in place."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memory._device.device import DeviceBuffer
-from memory._errors import BufferMismatchError, DeviceMismatchError, ShapeError
+from memory._errors import BufferMismatchError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory._device.device import Device
     from memory._shape import Dims
-
-
-class DeviceExporter(Protocol):
-    """A device whose memory other libraries can use where it is."""
-
-    @property
-    def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's kind and number of the device."""
-        ...
-
-    def export_array(self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Dims) -> Any:
-        """View a buffer as a CuPy array, which keeps the buffer."""
-        ...
-
-    def export_interface(
-        self, buffer: DeviceBuffer, dtype: np.dtype[Any], shape: Dims
-    ) -> dict[str, Any]:
-        """Describe a buffer by version 3 of the CUDA array interface, with the current stream."""
-        ...
-
-    def export_dlpack(
-        self,
-        buffer: DeviceBuffer,
-        dtype: np.dtype[Any],
-        shape: Dims,
-        *,
-        stream: Any,
-        **wishes: Any,
-    ) -> Any:
-        """Export a buffer by DLPack, with the consumer's stream behind the current one."""
-        ...
-
-
-def exporter_of(device: Device) -> DeviceExporter | None:
-    """Return a device as one whose memory can be exported; None if it cannot."""
-    exporter: Any = device
-    return exporter if hasattr(device, "export_dlpack") else None
 
 
 def host_bytes(operation: str, array: object, nbytes: int) -> NDArray[np.uint8]:
@@ -155,32 +108,3 @@ def describe(array: object) -> str:
     ]
     kind = f"{array.dtype} of shape {array.shape}, {array.nbytes} bytes"
     return ", ".join([kind, *faults])
-
-
-def typed_view(data: NDArray[np.uint8], dtype: np.dtype[Any], shape: Dims) -> NDArray[Any]:
-    """View the start of some bytes as an array.
-
-    Args:
-        data: uint8, at least as many bytes as the array needs.
-        dtype: Of the array.
-        shape: Of the array.
-
-    Returns:
-        A view, read-only where ``data`` is.
-
-    Raises:
-        ShapeError: NumPy cannot express the shape, which happens to shapes with a 0 in them whose
-            other dimensions multiply to more bytes than can be addressed.
-    """
-    try:
-        # One call instead of a slice, a view and a reshape, which cost three times as much.
-        return np.ndarray(shape, dtype, data)
-    except ValueError as error:
-        raise ShapeError(f"shape {shape}: NumPy has no such array: {error}", shape=shape) from error
-
-
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """View an array without the right to write."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

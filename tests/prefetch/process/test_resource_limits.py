@@ -11,7 +11,7 @@ from processes import run_code
 
 import prefetch
 from prefetch._feed import open as opening
-from prefetch._process.limits import MemoryLimit, memory_limit, num_cores
+from prefetch._process.resource_limits import MemoryLimit, memory_limit, num_cores
 from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:

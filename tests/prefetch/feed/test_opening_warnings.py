@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import prefetch
-from prefetch._feed import doubts
+from prefetch._feed import opening_warnings
 from prefetch._record.wire import encode_datum
 from prefetch._tools.survey import survey_database
 from prefetch.testing import write_database
@@ -178,7 +178,7 @@ def test_looking_ends_when_its_time_is_up(
             num += 1
             return float(num)
 
-        assert () == doubts.find_doubts(
+        assert () == opening_warnings.find_warnings(
             feed.config, components.source, components.order, clock=clock
         )
     assert num < 30

@@ -27,7 +27,7 @@ from prefetch._record.appearance import (
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError
 from prefetch._record.layouts.datum import DATUM
-from prefetch._source.beside import raw_channel_order
+from prefetch._source.sidecar_files import raw_channel_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ class _Seen:
     first_key: bytes = b""
 
 
-def find_doubts(
+def find_warnings(
     config: FeedConfig,
     source: RecordSource,
     order: Order,
@@ -82,14 +82,14 @@ def find_doubts(
         order: In which order they are served.
         clock: Returns the time in seconds.
     """
-    doubts = [*_of_options(config), *_of_last_batch(config, order)]
+    warnings = [*_of_options(config), *_of_last_batch(config, order)]
     try:
         seen = _look(source, clock)
     except SourceError:
-        return tuple(doubts)
-    doubts += [*_of_order(config, seen), *_of_labels(config, seen)]
-    doubts += [*_of_pixels(config, seen)]
-    return tuple(doubts)
+        return tuple(warnings)
+    warnings += [*_of_order(config, seen), *_of_labels(config, seen)]
+    warnings += [*_of_pixels(config, seen)]
+    return tuple(warnings)
 
 
 def note_channel_order(config: FeedConfig, source: RecordSource, kind: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prefetch._plan.words import reduce_word
+from prefetch._plan.random_words import reduce_word
 
 
 @pytest.mark.parametrize(

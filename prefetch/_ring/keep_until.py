@@ -23,7 +23,8 @@ import numpy as np
 from memory import SyncedMemoryError
 from memory._device.event import Failure, HostEvent
 from memory.threads import ThreadStart
-from prefetch._process.reentrancy import mark_entry
+from prefetch._process.fork import is_forked
+from prefetch._process.nested_calls import mark_entry
 
 if TYPE_CHECKING:
     from memory import Device
@@ -103,8 +104,8 @@ class Keeper:
             holds: Kept alive until then.
         """
         job = _Job(waits, _Kept(), name, holds)
-        if self._pid != os.getpid():
-            return job.event  # forked: the thread is the parent's, and no slot is filled here
+        if is_forked(self._pid):
+            return job.event  # the thread is the parent's, and no slot is filled here
         with self._lock:
             try:
                 self._start_locked()

@@ -25,7 +25,7 @@ from memory import (
     open_device,
 )
 from memory.testing import hold, peek
-from prefetch._ring import keep
+from prefetch._ring import keep_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,7 +224,7 @@ def test_closing_waits_for_a_while_only_and_the_memory_stays(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keep, "LIMIT_S", 0.05)
+    monkeypatch.setattr(keep_until, "LIMIT_S", 0.05)
     result = Result()
     with opened(source, device) as feed:
         batch = next(iter(feed))
@@ -296,7 +296,7 @@ def test_without_a_thread_the_caller_waits(
         def refuse(_: object) -> None:
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr("prefetch._ring.keep.ThreadStart.run", refuse)
+        monkeypatch.setattr("prefetch._ring.keep_until.ThreadStart.run", refuse)
         batch.keep_until(result)
         del batch
         assert "no thread to keep batch 0 of epoch 0" in caplog.text
@@ -319,8 +319,8 @@ def test_a_process_ends_although_it_is_never_over(source: Path) -> None:
     code = """
 import sys, threading
 import prefetch
-from prefetch._ring import keep
-keep.LIMIT_S = 0.2
+from prefetch._ring import keep_until
+keep_until.LIMIT_S = 0.2
 feed = prefetch.open({"source": sys.argv[1], "batch_size": 4})
 next(iter(feed)).keep_until(threading.Event())
 """
