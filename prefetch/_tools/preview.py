@@ -12,9 +12,9 @@ import numpy as np
 from prefetch._config.load import load_config
 from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
+from prefetch._feed.display import has_blue_first
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
-from prefetch._feed.display import has_blue_first
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
