@@ -22,7 +22,6 @@ from prefetch._record.faults import Fault
 from prefetch._ring.filling import FoundShape
 from prefetch._source.mapped_records import MappedRecords
 from prefetch._transform.hooks import FunctionTransformer
-from prefetch._transform.own_function import write_out_traceback
 from prefetch._transform.record_filler import never_cancelled
 
 if TYPE_CHECKING:
@@ -281,8 +280,6 @@ class Filler:
         policy = self._components.bad_records
         if not policy.skip:
             raise error
-        if fault.cause is not None:
-            write_out_traceback(fault.cause)
         bad[suspect.record] = found = BadRecord(suspect.record, fault.reason.name, error)
         policy.refuse_too_many(len(bad), found)
         if policy.quarantine is not None:

@@ -15,7 +15,11 @@ import numpy as np
 from prefetch._kernels import reference, selection
 from prefetch._record.faults import BadRecordError, Fault, Reason
 from prefetch._transform.host import RecordTransformer
-from prefetch._transform.own_function import describe_array, without_own_frames
+from prefetch._transform.own_function import (
+    describe_array,
+    without_own_frames,
+    write_out_traceback,
+)
 from prefetch._transform.record_filler import StoredImage, never_cancelled
 
 if TYPE_CHECKING:
@@ -200,9 +204,10 @@ class FunctionTransformer:
             raise
         except Exception as error:  # noqa: BLE001 - whatever people raise is their record's fault
             detail = traceback.format_exception_only(error)[0].strip()
-            return Fault(
-                position, Reason.FUNCTION_RAISED, (), detail, cause=without_own_frames(error)
-            )
+            # At once, whatever the policy: a batch that is discarded meanwhile would stay alive by
+            # its frames, and its slot would never come back.
+            write_out_traceback(without_own_frames(error))
+            return Fault(position, Reason.FUNCTION_RAISED, (), detail, cause=error)
         return made if wrong is None else _returned(position, wrong)
 
 
