@@ -1061,7 +1061,10 @@ def test_the_guide_names_fields_that_reports_have(run: Run) -> None:
         (["mean", "data/lmdb", "--threads", "0"], ["--threads", "0"]),
         (["inspect", "data/lmdb", "--images", "x"], ["--images", "integer"]),
         (["show", "feed.yaml", "a.png", "--batches", "99"], ["--batches", "99"]),
-        (["inspect", "data/lmdb", "--channels", "abc"], ["'abc' is not one of 'bgr', 'rgb'"]),
+        (
+            ["inspect", "data/lmdb", "--channels", "abc"],
+            ["'abc' is not one of 'auto', 'bgr', 'rgb'"],
+        ),
         (["check", "feed.yaml", "--phase", "tset"], ["--phase", "'tset'"]),
         (["bench", "feed.yaml", "--seconds", "x"], ["--seconds", "x"]),
     ],
