@@ -467,7 +467,8 @@ class Feed:
         )
 
     def _note_end(self) -> None:
-        """Warn, once, after an epoch that had nothing in it."""
+        """Forget the place that was loaded; warn, once, after an epoch that had nothing in it."""
+        self._loaded = None  # of its epoch the rest is over, even where that was no batch
         order = self._prefetcher.components.order
         if self._warned_empty or order.last_batch == "wrap" or order.batches_per_epoch:
             return

@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from memory.wording import printable_value
 from prefetch._errors.classes import ConfigError, ConfigFault, PrefetchWarning
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ RANK_VARIABLES = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
 )
+_MOST_DIGITS: Final = 15  # below 2^53, the most that shard.world_size takes
 
 
 class Ranks(NamedTuple):
@@ -165,10 +167,10 @@ def find_ranks(
     in_group = process_group_ranks(modules)
     if in_group is not None:
         return in_group
-    for found in (*_in_environment(environ, warn), _in_ray(modules)):
-        if found is not None:
-            return found
-    return Ranks(0, 1, "")
+    # The first valid pair decides; those behind it are neither asked nor warned of.
+    for found in _in_environment(environ, warn):
+        return found
+    return _in_ray(modules) or Ranks(0, 1, "")
 
 
 def process_group_ranks(modules: Mapping[str, Any] | None = None) -> Ranks | None:
@@ -192,9 +194,7 @@ def process_group_ranks(modules: Mapping[str, Any] | None = None) -> Ranks | Non
         return None
 
 
-def _in_environment(
-    environ: Mapping[str, str], warn: Callable[[str], object]
-) -> Iterator[Ranks | None]:
+def _in_environment(environ: Mapping[str, str], warn: Callable[[str], object]) -> Iterator[Ranks]:
     for rank_name, size_name in RANK_VARIABLES:
         rank, size = environ.get(rank_name), environ.get(size_name)
         if rank is None and size is None:
@@ -208,10 +208,12 @@ def _in_environment(
                     f"set both or neither, or give shard.rank and shard.world_size"
                 )
             continue
-        if not (rank.isdecimal() and size.isdecimal() and 0 <= int(rank) < int(size)):
+        are_numbers = all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in (rank, size))
+        if not are_numbers or not 0 <= int(rank) < int(size):
             warn(
-                f"{rank_name} is {rank!r} and {size_name} is {size!r}, which is no rank of so many "
-                f"processes, so both are ignored; give shard.rank and shard.world_size"
+                f"{rank_name} is {printable_value(rank)} and {size_name} is "
+                f"{printable_value(size)}, which is no rank of so many processes, so both are "
+                f"ignored; give shard.rank and shard.world_size"
             )
             continue
         yield Ranks(int(rank), int(size), f"{rank_name} and {size_name}")

@@ -89,13 +89,22 @@ def test_the_tasks_of_a_whole_slurm_job_are_not_asked() -> None:
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
 def test_half_a_pair_is_ignored_with_a_warning(name: str) -> None:
-    ranks, warned = found({name: "1", **SRUN})
-    assert (Ranks(1, 3, "SLURM_PROCID and SLURM_STEP_NUM_TASKS"), 1) == (ranks, len(warned))
+    ranks, warned = found({name: "1"}, ray_train(3, 8))
+    assert (Ranks(3, 8, "Ray Train's context"), 1) == (ranks, len(warned))
     assert warned[0].startswith(f"{name} is set and ")
 
 
 @pytest.mark.parametrize(
-    ("rank", "size"), [("4", "4"), ("-1", "4"), ("x", "2"), ("0", "0"), ("", "")]
+    ("rank", "size"),
+    [
+        ("4", "4"),
+        ("0", "9" * 5000),
+        (str(10**20 - 1), str(10**20)),
+        ("-1", "4"),
+        ("x", "2"),
+        ("0", "0"),
+        ("", ""),
+    ],
 )
 def test_numbers_that_are_no_rank_are_ignored_with_a_warning(rank: str, size: str) -> None:
     ranks, warned = found({"RANK": rank, "WORLD_SIZE": size})
@@ -118,3 +127,12 @@ def test_nothing_is_imported_to_find_out() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "[]\n" == run.stdout
+
+
+def test_what_stands_behind_the_pair_that_decides_is_not_looked_at() -> None:
+    def get_context() -> None:
+        raise AssertionError("Ray was asked")
+
+    asked = {"ray.train": SimpleNamespace(get_context=get_context)}
+    environ = {**TORCHRUN, "OMPI_COMM_WORLD_SIZE": "8"}
+    assert (Ranks(2, 4, "RANK and WORLD_SIZE"), []) == found(environ, asked)

@@ -143,3 +143,16 @@ def test_under_caffes_numbers_the_generator_goes_on(options: dict[str, Any]) -> 
         feed.set_epoch(5)
         assert (feed.state_dict()["epoch"], feed.state_dict()["rng"]) == (5, rng)
         assert [batch.epoch for batch in feed] == [5, 5, 5]
+
+
+def test_a_rest_without_a_batch_is_over_once_it_was_iterated(tmp_path: Path) -> None:
+    source = write_database(tmp_path / "ten", fingerprinted_images(10))
+    options = {"source": source, "last_batch": "drop"}
+    with prefetch.open(options, batch_size=4) as feed:
+        next(iter(feed))
+        state = feed.state_dict()
+    with prefetch.open(options, batch_size=8) as feed:
+        feed.load_state_dict(state)
+        assert [] == list(feed)  # six records are no batch of 8
+        feed.set_epoch(0)
+        assert [0] == [batch.epoch for batch in feed]
