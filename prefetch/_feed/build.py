@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,10 +19,10 @@ from memory import MissingPackageError, bfloat16, open_device
 from prefetch._bad_records.policy import BadRecords
 from prefetch._bad_records.quarantine import Quarantine
 from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
-from prefetch._errors.classes import ConfigError, ConfigFault, StateError
+from prefetch._errors.classes import ConfigError, ConfigFault, PrefetchWarning, StateError
 from prefetch._errors.context import error_context
 from prefetch._errors.os_errors import describe_os_error
-from prefetch._feed.opening_warnings import find_warnings, note_channel_order
+from prefetch._feed.opening_warnings import explain_classes, find_warnings, note_channel_order
 from prefetch._feed.own_functions import load_function
 from prefetch._feed.saved_state import Identity
 from prefetch._feed.subset_labels import read_labels
@@ -131,6 +132,10 @@ def build_prefetcher(
             note_channel_order(config, source, first.kind)
             for doubt in find_warnings(config, source, order):
                 logger.warning("%s", doubt)
+            # It trains on wrong labels: to be seen also where nobody has set up logging.
+            different = explain_classes(source)
+            if different is not None:
+                warnings.warn(different, PrefetchWarning, stacklevel=2)
         prefetcher = Prefetcher(components)
         undo.pop_all()  # last: Ctrl-C before it closes everything, and after it finalizers do
         return prefetcher

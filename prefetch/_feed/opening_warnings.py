@@ -27,7 +27,7 @@ from prefetch._record.appearance import (
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError
 from prefetch._record.layouts.datum import DATUM
-from prefetch._source.sidecar_files import raw_channel_order
+from prefetch._source.sidecar_files import classes_differ, raw_channel_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,6 +90,17 @@ def find_warnings(
     warnings += [*_of_order(config, seen), *_of_labels(config, seen)]
     warnings += [*_of_pixels(config, seen)]
     return tuple(warnings)
+
+
+def explain_classes(source: RecordSource) -> str | None:
+    """Say that a label means another class in another database; None where it does not."""
+    difference = classes_differ(source.paths)
+    if difference is None:
+        return None
+    return (
+        f"{difference}: a label means one thing here and another there; make the databases of one "
+        f"folder of class folders, or give the images of one their labels by a LIST"
+    )
 
 
 def note_channel_order(config: FeedConfig, source: RecordSource, kind: str) -> None:

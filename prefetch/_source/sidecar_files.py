@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from prefetch._errors.printable import printable_path
+from prefetch._errors.printable import printable_name, printable_path
 from prefetch._files.table import format_table, unescape_field
 
 if TYPE_CHECKING:
@@ -37,17 +37,42 @@ def class_names(databases: Iterable[str]) -> tuple[str, ...]:
     Args:
         databases: Paths of the databases, which have the same classes or say nothing of them.
     """
-    named = {path: names for path in databases if (names := _names_beside(path))}
+    named = _named(databases)
     if len(set(named.values())) > 1:
-        first, other = list(named)[:2]
         logger.warning(
-            "the databases do not agree on the names of their classes, as %s and %s: there are no "
-            "class_names",
-            printable_path(first),
-            printable_path(other),
+            "the databases do not agree on the names of their classes, and so there are no "
+            "class_names: %s",
+            explain_difference(named) or "some have more of them",
         )
         return ()
     return next(iter(named.values()), ())
+
+
+def classes_differ(databases: Iterable[str]) -> str | None:
+    """Say which label is not the same class in all databases; None where none is known to be."""
+    return explain_difference(_named(databases))
+
+
+def explain_difference(named: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Say which is the first label that two databases name otherwise.
+
+    Args:
+        named: The names of the classes by label, by database.
+    """
+    firsts: dict[int, tuple[str, str]] = {}
+    for path, names in named.items():
+        for label, name in enumerate(names):
+            first, other = firsts.setdefault(label, (name, path))
+            if first != name:
+                return (
+                    f"label {label} is {printable_name(first)} in {printable_path(other)} and "
+                    f"{printable_name(name)} in {printable_path(path)}"
+                )
+    return None
+
+
+def _named(databases: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    return {path: names for path in databases if (names := _names_beside(path))}
 
 
 def raw_channel_order(database: str | os.PathLike[str]) -> str | None:

@@ -14,7 +14,7 @@ from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
-from prefetch._feed.opening_warnings import find_warnings
+from prefetch._feed.opening_warnings import explain_classes, find_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,6 +120,7 @@ def check_config(config: FeedConfig) -> CheckReport:
                 *_warnings(config, components.order),
                 *_doubts_about(values),
                 *find_warnings(config, components.source, components.order),
+                *filter(None, [explain_classes(components.source)]),
             ),
         )
 

@@ -12,8 +12,9 @@ import pytest
 import prefetch
 from prefetch._feed import opening_warnings
 from prefetch._record.wire import encode_datum
+from prefetch._tools.check_config import check_config
 from prefetch._tools.survey import survey_database
-from prefetch.testing import write_database
+from prefetch.testing import fingerprinted_images, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -211,3 +212,22 @@ def test_an_inspection_reports_the_same(tmp_path: Path) -> None:
     )
     assert 6 == problem.num_records
     assert b"0" in problem.keys
+
+
+def test_databases_that_number_their_classes_differently_are_warned_of(tmp_path: Path) -> None:
+    for name, classes in (("a", "0\tcat\n1\tdog\n"), ("b", "0\tdog\n")):
+        write_database(tmp_path / name, fingerprinted_images(4))
+        (tmp_path / name / "classes.tsv").write_text(classes)
+    sources = [tmp_path / "a", tmp_path / "b"]
+    with pytest.warns(prefetch.PrefetchWarning, match="label 0 is cat in .*a and dog in .*b: "):
+        prefetch.open({"source": sources}).close()
+    with pytest.warns(prefetch.PrefetchWarning):
+        report = check_config(prefetch.FeedConfig(source=sources))
+    assert any("label 0 is cat in" in line for line in report.warnings)
+
+
+def test_a_database_with_more_classes_than_another_is_fine(tmp_path: Path) -> None:
+    for name, classes in (("a", "0\tcat\n1\tdog\n"), ("b", "0\tcat\n")):
+        write_database(tmp_path / name, fingerprinted_images(4))
+        (tmp_path / name / "classes.tsv").write_text(classes)
+    prefetch.open({"source": [tmp_path / "a", tmp_path / "b"]}).close()

@@ -218,6 +218,16 @@ def test_class_folders_are_numbered_in_the_order_of_their_names(tmp_path: Path) 
     assert note in found.notes
 
 
+def test_folders_that_look_like_splits_are_noted(tmp_path: Path) -> None:
+    for name in ("train/cat/1.png", "train/dog/2.png", "val/cat/3.png", "val/dog/4.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (note,) = find_classes(tmp_path).notes
+    assert "all of them hold the folders cat, dog: the classes are train, val;" in note
+    (tmp_path / "val/5.png").touch()
+    assert () == find_classes(tmp_path).notes
+
+
 def test_class_folders_named_by_numbers_have_these_labels(tmp_path: Path) -> None:
     for name in ("2", "10", "7"):
         (tmp_path / name).mkdir()

@@ -65,6 +65,7 @@ def find_classes(root: Path) -> Listing:
             f"holds {counted(len(classes), 'class folder')} and no images in them; files are "
             f"taken for images by their names' endings: {', '.join(sorted(IMAGE_SUFFIXES))}",
         )
+    notes += _note_of_splits(entries, classes)
     if hidden:
         notes.append(
             f"{counted(len(hidden), 'hidden file or folder', 'hidden files or folders')} left out, "
@@ -81,6 +82,26 @@ def find_classes(root: Path) -> Listing:
             f"{_some(empty)}"
         )
     return Listing(folder_text(root), tuple(entries), tuple(classes), tuple(notes))
+
+
+def _note_of_splits(entries: Sequence[Entry], classes: Sequence[tuple[str, int]]) -> list[str]:
+    """Note where the folders look like splits, train and val, with the classes inside of each."""
+    inner: dict[int, set[str]] = {label: set() for _, label in classes}
+    for entry in entries:
+        _, *folders, _ = entry.name.split("/")
+        if not folders:
+            return []  # images lie in a class folder itself
+        inner[entry.label].add(folders[0])
+    common = sorted(set.intersection(*inner.values()), key=os.fsencode)
+    if len(classes) < 2 or len(common) < 2:
+        return []
+    names = [name for name, _ in classes]
+    note = (
+        f"no image lies in a class folder itself, and all of them hold the folders "
+        f"{_some(common)}: the classes are {_some(names)}; if they are splits, convert each by "
+        f"itself"
+    )
+    return [note]
 
 
 def _label_classes(names: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
