@@ -65,7 +65,8 @@ def convert(
         skip_unreadable: Leave out images that cannot be read, instead of failing at the end.
         resume: Continue what an interrupted conversion of the same input has left, if it has;
             where one has finished with the same names, labels and options, nothing is done.
-        force: Replace a database that is there, once the new one is whole.
+        force: Replace a database that is there, once the new one is whole; without ``resume`` also
+            remove what an interrupted conversion has left.
         files: Text files that go into the folder too: names and contents.
         progress: Called now and then with the images done and the images in all.
         left_out: Called with the images that are left out, if there are any, before the database

@@ -59,7 +59,8 @@ class Draft:
         final: Where it goes.
         description: What is converted; compared where a draft is resumed.
         resume: Continue a draft that an earlier process left, if there is one.
-        force: Replace the database that is at the final place, once this one is whole.
+        force: Replace the database that is at the final place, once this one is whole; without
+            ``resume`` also remove a draft that an earlier process left.
         map_bytes: LMDB's map to begin with.
         commit_bytes: Records are committed whenever there are so many bytes of them.
 
@@ -95,7 +96,9 @@ class Draft:
         with ExitStack() as undo:
             undo.callback(os.close, self._lock)
             try:
-                agree_on_description(self._lock, self.folder, description, resume=resume)
+                agree_on_description(
+                    self._lock, self.folder, description, resume=resume, force=force
+                )
                 self._notes = os.open(self.folder / "notes", OPEN_FLAGS, 0o666)
                 undo.callback(os.close, self._notes)
                 check_whole(self.folder / "database")

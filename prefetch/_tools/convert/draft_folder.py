@@ -72,9 +72,21 @@ def lock_description(path: Path) -> int:
 
 
 def agree_on_description(
-    descriptor: int, folder: Path, description: dict[str, Any], *, resume: bool
+    descriptor: int,
+    folder: Path,
+    description: dict[str, Any],
+    *,
+    resume: bool,
+    force: bool | None = None,
 ) -> None:
     """Write the description of a new draft, or compare it with that of an old one.
+
+    Args:
+        descriptor: The file that describes the draft, locked.
+        folder: The draft's folder.
+        description: What is to be converted.
+        resume: Whether an old draft is continued.
+        force: Whether an old draft is removed otherwise; None where the caller has no such option.
 
     Raises:
         ConversionError: There is an old one that is not to be resumed, or of something else.
@@ -90,10 +102,16 @@ def agree_on_description(
             )
         _describe(descriptor, json.dumps(description, indent=2).encode())
         return
+    if force and not resume:
+        _empty(folder)
+        os.ftruncate(descriptor, 0)  # last: until then the draft can be resumed, from its start
+        _describe(descriptor, json.dumps(description, indent=2).encode())
+        return
+    anew = "remove the folder to begin anew" if force is None else "begin anew with --force"
     if not resume:
         raise ConversionError(
-            f"{folder}: an earlier conversion has not finished; continue it with --resume, "
-            f"or remove the folder to begin anew"
+            f"{folder}: an earlier conversion has not finished; continue it with --resume, or "
+            f"{anew}"
         )
     try:
         before = dict(json.loads(content))
@@ -102,7 +120,7 @@ def agree_on_description(
     if before.get("format") != description.get("format"):
         raise ConversionError(
             f"{folder}: cannot be resumed: it is of another version of this program, or damaged; "
-            f"remove the folder to begin anew, without --resume"
+            f"{anew}, without --resume"
         )
     other = sorted(
         name for name in {*before, *description} if before.get(name) != description.get(name)
@@ -110,9 +128,32 @@ def agree_on_description(
     if other:
         raise ConversionError(
             f"{folder}: cannot be resumed, since what is converted has changed "
-            f"({', '.join(other)}); repeat the same command, or remove the folder to begin anew, "
-            f"without --resume"
+            f"({', '.join(other)}); repeat the same command, or {anew}, without --resume"
         )
+
+
+def _empty(folder: Path) -> None:
+    """Remove what an earlier conversion has left in a draft's folder, but for its description.
+
+    Raises:
+        ConversionError: Something else is there too; nothing is removed then.
+    """
+    # Not "replaced": after a crash that may be the only copy of the database that was there.
+    database, compact, notes = (folder / name for name in ("database", "compact", "notes"))
+    for path in folder.iterdir():
+        inside = set()
+        if path in {database, compact} and path.is_dir() and not path.is_symlink():
+            inside = {one.name for one in path.iterdir()} - _DATABASE_FILES
+        elif path not in {notes, folder / "conversion.json"}:
+            inside = {""}
+        if inside:
+            raise ConversionError(
+                f"{path / min(inside)}: --force does not remove it; move it, or choose another name"
+            )
+    for made in (database, compact):
+        if made.exists():
+            shutil.rmtree(made)
+    notes.unlink(missing_ok=True)
 
 
 def _describe(descriptor: int, content: bytes) -> None:

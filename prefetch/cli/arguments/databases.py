@@ -26,7 +26,11 @@ SkipOption = Annotated[
 ]
 ReplaceOption = Annotated[
     bool,
-    typer.Option("--force", help="Replace the database that is there, once the new one is whole."),
+    typer.Option(
+        "--force",
+        help="Replace the database that is there, once the new one is whole; what an interrupted "
+        "command has left is removed, unless --resume continues it.",
+    ),
 ]
 
 

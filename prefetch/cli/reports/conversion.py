@@ -22,9 +22,6 @@ _LINES_SHOWN = 10
 
 def warn_of_input(options: InputOptions, opened: Input) -> None:
     """Log what is hardly meant about an input and its options."""
-    treatment = options.treatment
-    if (treatment.resize_height > 0) != (treatment.resize_width > 0):
-        logger.warning("one of --resize-height and --resize-width has no effect without the other")
     if options.seed and not options.shuffle:
         logger.warning("--seed has no effect without --shuffle")
     for note in opened.notes:

@@ -21,6 +21,7 @@ from databases import names_in, records_of
 from image_folders import write_grey_images, write_list
 from processes import DEADLINE_S
 
+import prefetch
 from prefetch._record.wire import parse_datum
 from prefetch._tools.convert.inputs.images import ImageExamples
 from prefetch._tools.convert.inputs.listing import Entry, Listing
@@ -286,13 +287,41 @@ def test_a_finished_database_of_anything_else_is_in_the_way(
     assert before == Path("db/data.mdb").stat()
 
 
-def test_one_size_alone_warns_that_it_has_no_effect(
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize(("given", "missing"), [("height", "width"), ("width", "height")])
+def test_one_size_alone_is_a_wrong_use(
+    given: str, missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 2 == main(["convert", "images", "list.txt", "db", f"--resize-{given}", "3"])
+    err = " ".join(capsys.readouterr().err.split())
+    assert f"--resize-{given} has no effect without --resize-{missing}" in err
+    assert "--resize-shorter 3" in err
+    assert not Path("db").exists()
+
+
+def test_force_begins_anew_where_an_interrupted_conversion_is_of_other_options(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert 0 == main(["convert", "images", "list.txt", "db", "--resize-height", "3"])
-    out, err = capsys.readouterr()
-    assert "3 x 6 x 8: 4" in out
-    assert "no effect without the other" in err
+    Path("images/broken.png").write_bytes(b"no image")
+    with Path("list.txt").open("a") as names:
+        names.write("broken.png 1\n")
+    command = ["convert", str(images), "list.txt", "db"]
+    assert 1 == main([*command, "--gray"])
+    changed = [*command, "--skip-unreadable"]
+    assert 1 == main(changed)
+    assert "continue it with --resume, or begin anew with --force" in capsys.readouterr().err
+    assert 1 == main([*changed, "--resume"])
+    assert "or begin anew with --force, without --resume" in capsys.readouterr().err
+    foreign = Path("db.partial/database/precious")
+    foreign.write_text("mine")
+    assert 1 == main([*changed, "--force"])
+    assert f"{foreign}: --force does not remove it" in capsys.readouterr().err
+    assert Path("db.partial/database/data.mdb").exists()
+    foreign.unlink()
+    assert 0 == main([*changed, "--force"])
+    assert not Path("db.partial").exists()
+    with prefetch.open("db", batch_size=1) as feed:
+        assert 3 == next(iter(feed)).data.shape[1]
 
 
 def test_records_that_a_feed_needs_options_for_are_warned_of(

@@ -367,7 +367,7 @@ def test_options_of_another_kind_are_refused(tmp_path: Path) -> None:
         open_input([tmp_path / "x.npy"], InputOptions(shuffle=True))
     for treatment, named in (
         (Treatment(gray=True), "--gray: not for"),
-        (Treatment(encode_type="png", resize_width=3), "--resize-width and --encode-type: not for"),
+        (Treatment(encode_type="png", center_crop=3), "--encode-type and --center-crop: not for"),
     ):
         with pytest.raises(OptionsError, match=f"^{named}"):
             open_input([tmp_path / "x.npy"], InputOptions(treatment=treatment))

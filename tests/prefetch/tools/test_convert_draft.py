@@ -149,7 +149,9 @@ def test_resuming_with_nothing_there_begins_anew(tmp_path: Path) -> None:
 
 def test_a_draft_is_not_written_over_unasked(tmp_path: Path) -> None:
     Draft(tmp_path / "db", INPUT).close()
-    with pytest.raises(ConversionError, match=r"db\.partial: .*--resume, or remove the folder"):
+    with pytest.raises(
+        ConversionError, match=r"db\.partial: .*--resume, or begin anew with --force"
+    ):
         Draft(tmp_path / "db", INPUT)
 
 

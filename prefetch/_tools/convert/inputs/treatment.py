@@ -30,7 +30,7 @@ class Treatment:
     Attributes:
         gray: Store one channel instead of three.
         resize_height: Height in pixels; 0 for the image's own.
-        resize_width: Width in pixels. Images are resized only where both are given, as in Caffe.
+        resize_width: Width in pixels; given with the height, or not at all.
         encoded: Store image files instead of pixels.
         encode_type: Their type, a file name's ending such as ``png``; implies ``encoded``. Empty
             for that of each file's own name.
@@ -42,7 +42,8 @@ class Treatment:
         quality: Of JPEGs that are written, 1 to 100; None for OpenCV's own, 95.
 
     Raises:
-        OptionsError: A size is negative or too large, or no images of the type can be written.
+        OptionsError: A size is negative or too large, or one of two is missing; or no images of
+            the type can be written.
     """
 
     gray: bool = False
@@ -68,6 +69,13 @@ class Treatment:
             raise OptionsError(
                 f"expected a size in pixels, or 0 for the image's own; "
                 f"found {self.resize_height} x {self.resize_width} (height x width)"
+            )
+        if (self.resize_height > 0) != (self.resize_width > 0):
+            given, missing = ("height", "width") if self.resize_height else ("width", "height")
+            size = self.resize_height or self.resize_width
+            raise OptionsError(
+                f"--resize-{given} has no effect without --resize-{missing}: give both, or "
+                f"--resize-shorter {size}, which keeps an image's proportions"
             )
         if self.resize_height * self.resize_width > MAX_PIXELS:
             raise OptionsError(
