@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory.wording import nearest
 from prefetch._errors.classes import ConfigError, ConfigFault
-from prefetch._transform.own_function import OwnFunction
+from prefetch._transform.own_function import OwnFunction, name_of_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -72,14 +72,7 @@ def names_of_functions(config: FeedConfig) -> dict[str, str]:
     ``module:function``, as a YAML file would name it; for an object that is called, its class.
     """
     found = {option: getattr(config, option) for option in _OPTIONS}
-    return {option: _name(value) for option, value in found.items() if value is not None}
-
-
-def _name(value: Callable[..., Any] | str) -> str:
-    if isinstance(value, str):
-        return value
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{getattr(named, '__module__', None)}:{named.__qualname__}"
+    return {option: name_of_function(value) for option, value in found.items() if value is not None}
 
 
 def without_names(options: Mapping[str, Any]) -> dict[str, Any]:

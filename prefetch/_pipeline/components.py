@@ -85,8 +85,13 @@ class Components:
     @property
     def own_function_s(self) -> float:
         """Seconds that people's own functions have taken, on all threads; takes no lock."""
+        return sum([own.busy_s for own in self.own_functions], 0.0)
+
+    @property
+    def own_functions(self) -> list[OwnFunction]:
+        """People's own functions, as far as there are any."""
         functions = (self.transform.per_record, self.per_batch)
-        return sum([own.busy_s for own in functions if own is not None], 0.0)
+        return [own for own in functions if own is not None]
 
     def record_filler(self, check_cancelled: Callable[[], object]) -> RecordFiller:
         """Return what fills rows of slots from records, for one thread.

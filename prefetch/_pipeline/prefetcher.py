@@ -14,11 +14,12 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from memory import threads
 from memory.threads import ThreadStart
 from prefetch._errors.classes import FeedClosedError, ThreadStartError
+from prefetch._errors.printable import counted
 from prefetch._pipeline.assemble import assemble
 from prefetch._pipeline.consumer import Consumer
 from prefetch._pipeline.reader import Reader
@@ -26,6 +27,7 @@ from prefetch._pipeline.stats import take_snapshot
 from prefetch._process.fork import is_forked
 from prefetch._process.nested_calls import mark_entry
 from prefetch._ring.lease import FeedEnd
+from prefetch._transform.own_function import name_of_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 mark_entry(__file__)
 
 logger = logging.getLogger("prefetch")
+
+_NOTICE_S: Final = 2.0
+"""How long closing waits for people's own functions without a word."""
+
+_AT_EXIT_S: Final = 5.0
+"""How long the hook at exit waits for them, in all."""
 
 _live: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
 
@@ -66,6 +74,7 @@ class Prefetcher:
         self._reader_start = ThreadStart(())
         self._feed_end: FeedEnd | None = None
         self._predecessor: Prefetcher | None = None
+        self._has_noted_wait = False
         _live.add(self)
 
     def attach(self, feed: object, predecessor: Prefetcher | None = None) -> None:
@@ -220,7 +229,20 @@ class Prefetcher:
         if wait and not is_forked(self._pid):
             self.coordinator.ring.keeper.join()
 
-    def _close(self, *, wait: bool) -> None:
+    def close_at_exit(self, until: float) -> None:
+        """Close, but leave readers that are in a person's own function at a time as they are.
+
+        Args:
+            until: The time, of `time.monotonic`.
+        """
+        if is_forked(self._pid):
+            return
+        self._predecessor = None  # it has its own turn
+        self._close(wait=True, until=until)
+        if self.consumer.is_cleaned_up:
+            self.coordinator.ring.keeper.join()
+
+    def _close(self, *, wait: bool, until: float | None = None) -> None:
         """Close, without waiting for the keeper's thread."""
         if is_forked(self._pid):
             return  # the threads are the parent's, and the lock may be held by one of them
@@ -230,10 +252,46 @@ class Prefetcher:
             return
         self.end_predecessor()
         self._reader_start.settle()  # an exception may have come while they were started
-        for reader in self._readers:
-            if reader.ident is not None and reader is not threading.current_thread():
-                reader.join()
+        self._join_readers(until)
         self._clean_up()
+
+    def _join_readers(self, until: float | None) -> None:
+        """Wait until the readers have ended, but for those in a person's own function at a time."""
+        notice = time.monotonic() + _NOTICE_S
+        if until is not None:
+            notice = min(notice, until)
+        current = threading.current_thread()
+        readers = [one for one in self._readers if one.ident is not None and one is not current]
+        for reader in readers:
+            reader.join(max(0.0, notice - time.monotonic()))
+        readers = [one for one in readers if one.is_alive()]
+        self._note_wait({one.ident for one in readers})
+        for reader in readers:
+            if until is not None:
+                reader.join(max(0.0, until - time.monotonic()))
+                # It is in none of the source's memory, and enters none once it returns. Any other
+                # has to end before LMDB goes with the interpreter.
+                if reader.ident in self._threads_inside():
+                    continue
+            reader.join()
+
+    def _threads_inside(self) -> set[int]:
+        """Return the threads that are in a person's own function."""
+        return set().union(*(own.threads_inside.copy() for own in self.components.own_functions))
+
+    def _note_wait(self, threads: set[int | None]) -> None:
+        """Log once which functions closing waits for."""
+        found = [
+            (own, len(threads & own.threads_inside.copy())) for own in self.components.own_functions
+        ]
+        waits = [
+            f"{own.option} `{name_of_function(own.function)}` on {counted(number, 'thread')}"
+            for own, number in found
+            if number
+        ]
+        if waits and not self._has_noted_wait:
+            self._has_noted_wait = True
+            logger.warning("close() waits for %s; Ctrl-C ends the wait", " and ".join(waits))
 
     async def join_async(self) -> None:
         """Wait until every reader has ended after `request_stop`, without blocking the loop."""
@@ -277,9 +335,14 @@ class Prefetcher:
 
 
 def _close_all() -> None:
-    for prefetcher in list(_live):
-        prefetcher.close()
+    until = time.monotonic() + _AT_EXIT_S
+    prefetchers = list(_live)
+    for prefetcher in prefetchers:
+        prefetcher.close(wait=False)  # all at once: they share the time
+    for prefetcher in prefetchers:
+        prefetcher.close_at_exit(until)
 
 
-# Joins every reader before the interpreter, and LMDB with it, goes.
+# Joins every reader before the interpreter, and LMDB with it, goes; but for those that are in a
+# function which does not return: the source stays open for them.
 atexit.register(_close_all)

@@ -203,6 +203,7 @@ class Reader(threading.Thread):
     def _push_and_call(self, filling: Filling, stream: Stream | None) -> None:
         if stream is not None:
             self._push(filling, stream)
+        self._check_cancelled()  # who closes waits for calls at work, and for no further one
         self._doing = f"calling per_batch for slot {filling.slot.number}"
         self._stage = "per_batch"
         self._batch_function.apply(filling, stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -25,6 +26,9 @@ class OwnFunction:
         option: Which option names it.
         function: What is called.
         clock: Seconds from some fixed point.
+
+    Attributes:
+        threads_inside: Identifiers of the threads that are in a call of it at the moment.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class OwnFunction:
         self.option: Final = option
         self.function: Final = function
         self.clock: Final = clock
+        self.threads_inside: Final[set[int]] = set()
         self._callers: list[Caller] = []
 
     def __repr__(self) -> str:
@@ -65,6 +70,7 @@ class Caller:
         self.busy_s = 0.0
         self._function = own.function
         self._clock = own.clock
+        self._threads_inside = own.threads_inside
         self._bits = np.random.Philox(key=0)
         self._state: Any = self._bits.state
         self._domain = _DOMAINS[own.option]
@@ -80,10 +86,13 @@ class Caller:
             number: The third: the record's index, or the batch's number in the global order.
         """
         rng = self._generator(seed, epoch, number)
+        thread = threading.get_ident()
         began = self._clock()
         try:
+            self._threads_inside.add(thread)  # atomic, as is discard
             return self._function(images, labels, rng)
         finally:
+            self._threads_inside.discard(thread)
             self.busy_s += self._clock() - began
 
     def _generator(self, seed: int, epoch: int, number: int) -> np.random.Generator:
@@ -99,6 +108,18 @@ class Caller:
         }
         self._bits.state = self._state
         return np.random.Generator(self._bits)
+
+
+def name_of_function(value: Callable[..., Any] | str) -> str:
+    """Return ``module:function``, as a YAML file names it; for an object that is called, its class.
+
+    Args:
+        value: The function, or its name already.
+    """
+    if isinstance(value, str):
+        return value
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{getattr(named, '__module__', None)}:{named.__qualname__}"
 
 
 def without_own_frames(error: BaseException) -> BaseException:

@@ -655,6 +655,39 @@ def test_readers_have_ended_before_the_interpreter_does(source: Path) -> None:
     assert printed == "3\n[]\n"
 
 
+@pytest.mark.parametrize("option", ["per_record", "per_batch"])
+def test_a_function_that_never_returns_does_not_keep_the_interpreter(
+    source: Path, option: str
+) -> None:
+    printed = _run(
+        f"""
+        import logging
+        from prefetch._pipeline import prefetcher
+        logging.basicConfig()
+        prefetcher._AT_EXIT_S = 0.1
+        began = threading.Event()
+        def forever(images, labels, rng):
+            began.set()
+            threading.Event().wait()
+        options = {{"source": SOURCE, "batch_size": 4, "threads": 1, "{option}": forever}}
+        feed = prefetch.open(options)
+        other = prefetch.open({{"source": SOURCE, "batch_size": 4}})
+        next(iter(other))
+        threading.Thread(target=next, args=(iter(feed),), daemon=True).start()
+        assert began.wait(60)
+        """,
+        source,
+        before="""
+        import atexit, threading
+        atexit.register(  # hooks run in the reverse of their order
+            lambda: print([t.name for t in threading.enumerate() if "ringfeed" in t.name])
+        )
+        """,
+    )
+    assert "['ringfeed-reader-0']\n" in printed
+    assert f"close() waits for {option} `__main__:forever` on 1 thread;" in printed
+
+
 def test_a_consumer_that_is_slow_for_a_while_loses_nothing(source: Path) -> None:
     with prefetch.open({"source": source, "batch_size": 20, "prefetch": 2}) as feed:
         seen: list[int] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ import prefetch
 from memory.testing import peek
 from prefetch._config.dump import dump_config
 from prefetch._config.load import load_config
+from prefetch._pipeline import prefetcher
 from prefetch.caffe import Datum
 from prefetch.testing import encode_image, write_database
 
@@ -690,6 +692,54 @@ def test_close_waits_for_the_call_at_work_and_for_no_other(source: Path) -> None
     consumer.join(60)
     assert calls == [0]
     assert len(ends) == 1
+
+
+@pytest.mark.parametrize("option", ["per_record", "per_batch"])
+def test_close_says_once_which_function_it_waits_for(
+    source: Path, option: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def function(image: Any, label: Any, rng: np.random.Generator) -> None:
+        began.set()
+        assert may_end.wait(60)
+
+    def end_the_call(record: logging.LogRecord) -> bool:
+        may_end.set()
+        return bool(record)
+
+    monkeypatch.setattr(prefetcher, "_NOTICE_S", 0.01)
+    logger = logging.getLogger("prefetch")
+    logger.addFilter(end_the_call)
+    try:
+        feed = prefetch.open({"source": source, "threads": 1, option: function})
+
+        def consume() -> None:
+            with pytest.raises(prefetch.FeedClosedError):
+                next(iter(feed))
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        assert began.wait(60)
+        feed.close()
+        consumer.join(60)
+        feed.close()
+    finally:
+        logger.removeFilter(end_the_call)
+    name = f"{__name__}:{function.__qualname__}"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"close() waits for {option} `{name}` on 1 thread; Ctrl-C ends the wait"
+    ]
+    assert feed._prefetcher.consumer.is_cleaned_up
+
+
+def test_close_without_a_word_where_no_function_is_at_work(
+    source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(prefetcher, "_NOTICE_S", 0.0)
+    with prefetch.open({"source": source, "threads": 2}, per_record=same) as feed:
+        next(iter(feed))
+    assert not caplog.records
 
 
 def test_ctrl_c_ends_the_wait_for_a_slow_function_and_the_feed_stays_open(source: Path) -> None:
