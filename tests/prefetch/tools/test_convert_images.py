@@ -107,10 +107,14 @@ def test_both_sizes_resize_as_cv2_does_whatever_the_aspect_ratio(
     np.testing.assert_array_equal(np.atleast_3d(image).transpose(2, 0, 1), pixels(datum))
 
 
-def test_a_height_without_a_width_resizes_nothing_but_encodes_anew(tmp_path: Path) -> None:
+def test_a_height_without_a_width_is_refused_and_the_same_size_is_encoded_anew(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(OptionsError, match="without --resize-width"):
+        Treatment(resize_height=6)
     file = write(tmp_path / "a.jpg", COLORS)
-    assert (12, 20) == pixels(stored(tmp_path, "a.jpg", Treatment(resize_height=6))).shape[1:]
-    datum = stored(tmp_path, "a.jpg", Treatment(resize_height=6, encoded=True))
+    same_size = Treatment(resize_height=12, resize_width=20, encoded=True)
+    datum = stored(tmp_path, "a.jpg", same_size)
     assert file != datum.data
     assert (12, 20, 3) == decoded(datum).shape
 
