@@ -93,12 +93,17 @@ def cure(error: OSError, path: Path) -> str:
     return "name another place"
 
 
-def room(path: Path) -> str:
-    """Say how many bytes can be written where a path is, or is to be."""
+def free_bytes(path: Path) -> int:
+    """Return how many bytes are free on the disk where a path is, or is to be."""
     where = path.absolute()
     while not where.exists():
         where = where.parent
-    free = shutil.disk_usage(where).free
+    return shutil.disk_usage(where).free
+
+
+def room(path: Path) -> str:
+    """Say how many bytes can be written where a path is, or is to be."""
+    free = free_bytes(path)
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     limited = 0 <= limit < free  # a process without a limit has -1
     largest = f", in files of {limit} bytes at the most (ulimit -f)" if limited else ""

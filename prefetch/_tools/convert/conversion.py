@@ -194,6 +194,7 @@ class _Tally:
         self._counted = earlier
         self._one_shape_in = one_shape_in
         self._num_turned = self._num_remarked = self._num_gray = 0
+        self._num_alpha_dropped = 0
         self._remarks: list[tuple[str, str]] = []
         if one_shape_in is not None:
             for shape, index in list(earlier.first.items())[1:]:
@@ -215,6 +216,7 @@ class _Tally:
         counted_on.count(index, example.shape, unchanged=example.unchanged)
         self._num_turned += example.is_turned
         self._num_gray += example.is_grey
+        self._num_alpha_dropped += example.drops_alpha
         if example.remark:
             self._num_remarked += 1
             if len(self._remarks) < _REMARKS_KEPT:
@@ -234,6 +236,7 @@ class _Tally:
             remarks=tuple(self._remarks),
             num_remarked=self._num_remarked,
             num_gray=self._num_gray,
+            num_alpha_dropped=self._num_alpha_dropped,
         )
 
     def _refuse(self, index: int, shape: Shape) -> NoReturn:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import lmdb
 
-from prefetch._files.output import cure, room
+from prefetch._files.output import cure, free_bytes, room
 from prefetch._tools.convert.draft_folder import (
     OPEN_FLAGS,
     agree_on_description,
@@ -45,6 +45,7 @@ NOTE_BYTES: Final = 48
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
 # A commit waits for the disk: it should be worth it, and cost little to do again.
+_FULL_BYTES: Final = 1 << 20  # a disk with less has refused a write for want of room
 _COMMIT_BYTES: Final = 1 << 25
 _COMMIT_RECORDS: Final = 5000
 # Pages that were freed between commits are given back by copying the database, which costs as much
@@ -312,7 +313,11 @@ class Draft:
 
     def _failure(self, error: lmdb.Error | OSError) -> ConversionError:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        left = room(self.folder)  # LMDB reports a full disk as an I/O error
+        left = room(self.folder)
+        # LMDB reports a full disk as an I/O error.
+        is_full = isinstance(error, lmdb.Error) and free_bytes(self.folder) < _FULL_BYTES
+        if is_full or getattr(error, "errno", None) == errno.ENOSPC:
+            what = f"the disk is full ({what})"
         return ConversionError(
             f"{self.folder}: writing the database failed: {what}; {left}; "
             f"what was written before is kept: see to the disk and continue with --resume"

@@ -17,6 +17,7 @@ class Example:
         is_turned: Whether these are of a JPEG that EXIF asks to turn.
         remark: What libjpeg says of the file and leaves its pixels as they are.
         is_grey: Whether it is stored as three equal planes.
+        drops_alpha: Whether it is of a file with alpha, which is not stored.
         stamp: That of the file when it was read; see `Examples.stamp`.
     """
 
@@ -26,6 +27,7 @@ class Example:
     is_turned: bool = False
     remark: str = ""
     is_grey: bool = False
+    drops_alpha: bool = False
     stamp: bytes = b""
 
 

@@ -38,6 +38,7 @@ class Report:
             pixels are as they were.
         num_remarked: How many there are.
         num_gray: Images that this process stored as three equal planes.
+        num_alpha_dropped: Files with alpha that this process stored without.
         was_finished: Whether an earlier process had finished it, so that nothing was done.
     """
 
@@ -52,6 +53,7 @@ class Report:
     remarks: tuple[tuple[str, str], ...] = ()
     num_remarked: int = 0
     num_gray: int = 0
+    num_alpha_dropped: int = 0
     was_finished: bool = False
 
 

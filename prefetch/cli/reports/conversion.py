@@ -117,6 +117,9 @@ def conversion_as_fields(
     yield from rows("classes", _classes(opened.classes))
     if done.num_gray and done.num_gray == done.num_stored - done.num_resumed:
         yield "colours", "all grey, stored as three equal planes; --gray stores one"
+    if done.num_alpha_dropped:
+        dropped = counted(done.num_alpha_dropped, "image")
+        yield "alpha", f"dropped of {dropped}, which may show what it hid; see --background"
     if opened.classes and not is_shuffled:
         yield "order", "class by class: train with shuffle: true, or store with --shuffle"
     if done.unreadable:

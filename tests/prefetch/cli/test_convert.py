@@ -590,6 +590,21 @@ def test_alpha_is_blended_with_a_background(
     np.testing.assert_array_equal(opaque, np.full((6, 8, 3), 10))
 
 
+@pytest.mark.parametrize("ending", ["png", "webp"])
+def test_images_whose_alpha_is_dropped_are_counted(
+    ending: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(images / f"a.{ending}"), np.full((4, 3, 4), 7, np.uint8))
+    cv2.imwrite(str(images / f"b.{ending}"), np.full((4, 3, 3), 7, np.uint8))
+    write_list(Path("list.txt"), [f"a.{ending}", f"b.{ending}", "1.png"])
+    assert 0 == main(["convert", "images", "list.txt", "db"])
+    assert "dropped of 1 image, which may show what it hid; see --background" in (
+        capsys.readouterr().out
+    )
+    assert 0 == main(["convert", "images", "list.txt", "other", "--background", "white"])
+    assert "alpha" not in capsys.readouterr().out
+
+
 def test_without_a_background_alpha_is_dropped_as_ever(images: Path) -> None:
     cv2.imwrite(str(images / "0.png"), np.full((4, 3, 4), 7, np.uint8))
     Path("list.txt").write_text("0.png 0\n", encoding="utf-8")

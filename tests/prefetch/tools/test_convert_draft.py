@@ -121,6 +121,22 @@ def test_a_database_is_on_the_disk_before_it_has_its_name(
     assert ["classes.tsv", "data.mdb", "database", "renamed", tmp_path.name] == events
 
 
+@pytest.mark.parametrize(("free", "is_full"), [(0, True), (1 << 30, False)])
+def test_a_full_disk_is_named_as_one_whatever_lmdb_says(
+    free: int,
+    is_full: bool,  # noqa: FBT001 - a parameter of the test
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draft_file, "free_bytes", lambda _: free)
+    with Draft(tmp_path / "db", INPUT) as draft:
+        text = str(draft._failure(lmdb.Error("mdb_txn_commit: Input/output error")))
+    said = "the disk is full (mdb_txn_commit: Input/output error);"
+    assert is_full == (f"failed: {said}" in text)
+    assert "mdb_txn_commit: Input/output error" in text
+    assert "bytes are free there" in text
+
+
 def test_a_closed_draft_is_gone_on_with(tmp_path: Path) -> None:
     content = dict(records(30))
     first, second = list(content)[:10], list(content)[10:]

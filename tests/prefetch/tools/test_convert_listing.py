@@ -154,6 +154,20 @@ def test_bytes_that_are_no_utf_8_are_named_readably(tmp_path: Path) -> None:
     assert text.replace("\n", "").isprintable()
 
 
+@pytest.mark.parametrize(
+    ("label", "cure"),
+    [
+        ("cat", "number the classes from 0"),
+        ("café2", "number the classes from 0"),
+        ("0.5", "for labels of floats"),
+        ("nan", "for labels of floats"),
+    ],
+)
+def test_names_as_labels_get_the_advice_for_names(label: str, cure: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"is no integer; {cure}"):
+        entries(tmp_path, f"a.JPG {label}\n".encode())
+
+
 def test_an_empty_list_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the list is empty"):
         entries(tmp_path, b"\n")

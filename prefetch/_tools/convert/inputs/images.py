@@ -156,7 +156,10 @@ class ImageExamples:
                 )
         decoders = self._decoders
         image = decoders.decode_on(file, treatment.background)
-        return make_example(image, label, treatment, encoding, remark=decoders.wanted.remark)
+        example = make_example(image, label, treatment, encoding, remark=decoders.wanted.remark)
+        if treatment.background is None and _has_alpha(file):
+            return replace(example, drops_alpha=True)
+        return example
 
 
 def make_example(
@@ -301,6 +304,16 @@ def _planes(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     planes = np.empty((channels, height, width), np.uint8)
     cv2.split(image, list(planes))  # a quarter of the time that NumPy takes
     return planes
+
+
+def _has_alpha(file: bytes) -> bool:
+    """Return whether a file is a PNG or WebP that says it has alpha or a transparent colour."""
+    if file[:8] == b"\x89PNG\r\n\x1a\n":
+        return file[25:26] in {b"\4", b"\6"} or b"tRNS" in file[: file.find(b"IDAT")]
+    if file[:4] == b"RIFF" and file[8:12] == b"WEBP":
+        place = {b"VP8X": 20, b"VP8L": 24}.get(file[12:16])
+        return place is not None and place < len(file) and bool(file[place] & 0x10)
+    return False
 
 
 def _is_opaque_png(file: bytes) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NAME = re.compile(r"(?!(?:nan|inf|infinity)$)[^\W\d]", re.IGNORECASE)
 _LEADING_INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
 _MOST_DIGITS = 20  # more than 64 bits have; int() refuses thousands of them
@@ -25,6 +26,11 @@ _MOST_DIGITS = 20  # more than 64 bits have; int() refuses thousands of them
 FLOATS_HINT = (
     "for labels of floats, or several a record, make a second database from a .npy array of "
     "float32 (records, labels, 1, 1)"
+)
+
+NAMES_HINT = (
+    "number the classes from 0 and write the numbers into the list, or put the images into class "
+    "folders, whose names are kept: ringfeed convert FOLDER DB"
 )
 
 
@@ -62,7 +68,8 @@ def parse_label(text: str, rule: LabelRule) -> int:
     if rule is LabelRule.CAFFE:
         return _atoi(text)
     if not _INTEGER.fullmatch(text):
-        raise LabelError(f"the label '{printable_start(text)}' is no integer", FLOATS_HINT)
+        hint = NAMES_HINT if _NAME.match(text) else FLOATS_HINT
+        raise LabelError(f"the label '{printable_start(text)}' is no integer", hint)
     return _accept(_integer(text), rule, printable_start(text))
 
 
