@@ -8,6 +8,7 @@ import numpy as np
 
 from memory import Blob
 from prefetch._errors.classes import BatchReleasedError, LabelsNotProducedError
+from prefetch._ring.batch_blob import BatchBlob
 from prefetch._ring.keep_until import waits_of
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class Batch:
         bytes are there already, or on their way on a stream that the stream current at ``next()``,
         or the one given to `Feed.to_stream`, has been made to wait for.
 
+        Its ``reshape`` is Caffe's, in place, and keeps the number of values; another number is a
+        `memory.ShapeMismatchError`. NumPy's is ``batch.data.numpy().reshape``.
+
         Raises:
             BatchReleasedError: The batch was released.
         """
@@ -113,7 +117,7 @@ class Batch:
         if data is None:
             raise self._released("data")
         if not isinstance(data, Blob):
-            data = self._data = Blob.over(data, device=self._device)
+            data = self._data = BatchBlob.over(data, device=self._device)
         return data
 
     @property
@@ -133,7 +137,7 @@ class Batch:
                 "Data layer of a network a second top, such as label"
             )
         if not isinstance(label, Blob):
-            label = self._label = Blob.over(label, device=self._device)
+            label = self._label = BatchBlob.over(label, device=self._device)
         return label
 
     @property
@@ -306,6 +310,7 @@ class Batch:
             ``batch.show().save("batch.png")`` writes it.
 
         Raises:
+            ValueError: ``num`` is less than 1.
             BatchReleasedError: The batch was released.
         """
         return Drawing.draw(self, num)

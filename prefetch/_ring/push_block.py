@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from memory import Blob, SyncedMemoryError
+from memory import SyncedMemoryError
+from prefetch._ring.batch_blob import BatchBlob
 from prefetch._ring.lease import DeviceHold
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memory import Device, DeviceBuffer, Event, HostBuffer, Stream
+    from memory import Blob, Device, DeviceBuffer, Event, HostBuffer, Stream
     from prefetch._ring.lease import Lease
 
 _ALIGNMENT: Final = 256  # of what CUDA allocates; XLA takes no less
@@ -154,7 +155,7 @@ class DeviceBlock:
         assert self._host is not None
         start = self._host.nbytes - labels.nbytes
         hold = DeviceHold(self.buffer, lease)
-        blob = Blob(labels.shape, dtype=labels.dtype, device=self._device)
+        blob = BatchBlob(labels.shape, dtype=labels.dtype, device=self._device)
         there = self.buffer.slice(start, labels.nbytes, owner=hold)
         blob.set_gpu_data(there, filled=filled, host=labels.copy())
         return blob
@@ -229,7 +230,7 @@ class PushedMemory:
         filled = queue_work(lambda: self._block.copy(stream), stream, events)
         assert self._block.buffer is not None
         hold = DeviceHold(self._block.buffer, lease)
-        blob = Blob(data.shape, dtype=data.dtype, device=self._device)
+        blob = BatchBlob(data.shape, dtype=data.dtype, device=self._device)
         there = self._block.buffer.slice(0, data.nbytes, owner=hold)
         blob.set_gpu_data(there, filled=filled)
         return blob, self._block.label_blob(lease, filled)

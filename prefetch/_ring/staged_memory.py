@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memory import Blob
 from prefetch._kernels.device_kernel import StagedBatch
+from prefetch._ring.batch_blob import BatchBlob
 from prefetch._ring.lease import DeviceHold
 from prefetch._ring.push_block import DeviceBlock, queue_work
 from prefetch._transform.staged_rows import StagedRows
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memory import Device, DeviceBuffer, Event, Stream
+    from memory import Blob, Device, DeviceBuffer, Event, Stream
     from prefetch._ring.lease import Lease
     from prefetch._ring.push_block import HostBlock
     from prefetch._transform.device import DeviceTransform
@@ -143,7 +143,7 @@ class StagedMemory:
         assert self._dtype is not None
         assert self._out is not None
         shape = (self._batch.num, *self._sample_shape(self._batch))
-        blob = Blob(shape, dtype=self._dtype, device=self._device)
+        blob = BatchBlob(shape, dtype=self._dtype, device=self._device)
         out = self._out.slice(0, blob.nbytes)
         # The event behind all of it is the slot's: before it has passed, neither the slot nor the
         # block is filled again.
