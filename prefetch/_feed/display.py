@@ -42,6 +42,7 @@ def show_batch(batch: Batch, num: int) -> ContactSheet:
     """Draw a batch's first images, of the values that they have."""
     from prefetch._report.sheet import sheet_of  # noqa: PLC0415 - OpenCV is slow to import
 
+    _check_num(num)
     feed = _feed_of(batch)
     images = batch.data.numpy(writable=False)[:num]
     try:
@@ -78,6 +79,7 @@ def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
     """Draw the first images of the feed's epoch, read by a feed of its own that is closed again."""
     from prefetch._config.load import load_config  # noqa: PLC0415 - pydantic is slow to import
 
+    _check_num(num)
     config = feed.config
     size = min(num, config.batch_size)
     options: dict[str, Any] = {
@@ -140,6 +142,11 @@ def feed_html(feed: ShownFeed) -> str:
 def note_feed(feed: ShownFeed) -> None:
     """Have the batches of a feed shown as its configuration says."""
     _feeds.add(feed)
+
+
+def _check_num(num: int) -> None:
+    if num < 1:
+        raise ValueError(f"show: expected 1 image or more, found {num}")
 
 
 def _feed_of(batch: Batch) -> ShownFeed | None:

@@ -416,6 +416,7 @@ class Feed:
             ``feed.show().save("feed.png")`` writes it.
 
         Raises:
+            ValueError: ``num`` is less than 1.
             PrefetchError: The records cannot be read, or there are none.
         """
         return display.show_feed(self, num)

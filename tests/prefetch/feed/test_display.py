@@ -63,6 +63,14 @@ def test_a_feed_shows_its_epochs_first_images_and_stays_where_it_is(source: Path
     assert "5 of 5 images" in repr(feed.show(5))
 
 
+@pytest.mark.parametrize("num", [0, -1])
+def test_a_number_of_images_below_1_is_refused(source: Path, num: int) -> None:
+    with opened(source) as feed:
+        for shown in (feed, next(iter(feed))):
+            with pytest.raises(ValueError, match=f"expected 1 image or more, found {num}"):
+                shown.show(num)
+
+
 def test_a_sheet_is_saved(source: Path, tmp_path: Path) -> None:
     with opened(source) as feed:
         sheet = feed.show()

@@ -503,3 +503,19 @@ def test_a_state_that_has_served_the_whole_epoch_is_refused(source: Path) -> Non
         state["served"] = feed.num_records
         with pytest.raises(prefetch.StateError, match="served is"):
             feed.load_state_dict(state)
+
+
+def test_a_loop_from_the_states_epoch_serves_what_is_left_of_all_epochs(source: Path) -> None:
+    with prefetch.open(source, batch_size=4, shuffle=True) as feed:
+        served, states = [0], [feed.state_dict()]
+        for _ in range(2):
+            for batch in feed:
+                served.append(served[-1] + len(batch))
+                states.append(feed.state_dict())
+    whole = 3 * served[-1] // 2
+    for so_far, state in zip(served, states, strict=True):
+        with prefetch.open(source, batch_size=4, shuffle=True) as feed:
+            feed.load_state_dict(state)
+            assert feed.epoch == state["epoch"]
+            left = sum(len(batch) for _ in range(state["epoch"], 3) for batch in feed)
+        assert so_far + left == whole
