@@ -1,13 +1,14 @@
-"""Configurations from the command line: a YAML file, or a network's prototxt."""
+"""Configurations from the command line: a YAML file, a network's prototxt, or a database."""
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from prefetch._files.path_hints import NETWORK_SUFFIXES, hint
+from prefetch._files.path_hints import hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,12 +35,19 @@ def check_there(path: Path) -> Path:
     return path
 
 
+def check_openable(path: Path) -> Path:
+    """Refuse what is not there, and no pattern that matches something; raises as `check_there`."""
+    pattern = str(path)
+    matches = glob.has_magic(pattern) and glob.glob(pattern, recursive=True)  # noqa: PTH207 - of the whole path
+    return path if matches else check_there(path)
+
+
 ConfigArgument = Annotated[
     Path,
     typer.Argument(
         metavar="CONFIG",
-        help="YAML file of options, or a Caffe network's .prototxt.",
-        callback=check_there,
+        help="YAML file of options, a Caffe network's .prototxt, or a database.",
+        callback=check_openable,
     ),
 ]
 PhaseOption = Annotated[
@@ -75,10 +83,10 @@ def load(
     stages: Sequence[str] | None = None,
     root: Path = Path(),
 ) -> FeedConfig:
-    """Return the configuration that a file holds, or that is the same as a network's Data layer.
+    """Return the configuration that `prefetch.open` would take from the same argument.
 
     Args:
-        path: The file; a network's by its name.
+        path: A YAML file, a network's file, or a database or a pattern of such.
         phase: ``train`` or ``test``; None: as the file says, and ``train`` for a network.
         layer: Which layer of a network.
         stages: Stages of a network's state.
@@ -87,9 +95,13 @@ def load(
     Raises:
         ConfigError: Something is wrong with the file.
         UnsupportedSourceError: The layer is of a kind that is not read.
-        BadParameter: An option for networks stands with a YAML file.
+        BadParameter: An option for networks stands with something else.
     """
-    if path.suffix in NETWORK_SUFFIXES:
+    from prefetch._config.load import load_config  # noqa: PLC0415 - pydantic is slow to import
+    from prefetch._config.open_argument import sort_argument  # noqa: PLC0415 - as above
+
+    argument = sort_argument(path, {})
+    if argument.network is not None:
         from prefetch._prototxt.data_layer import read_data_layer  # noqa: PLC0415 - protobuf is slow to import
 
         return read_data_layer(
@@ -102,6 +114,5 @@ def load(
         ).config
     if layer is not None or stages:
         raise typer.BadParameter(f"--layer and --stage are for networks, and {path} is none")
-    from prefetch._config.load import load_config  # noqa: PLC0415 - pydantic is slow to import
-
-    return load_config(path, **({} if phase is None else {"phase": phase}))
+    options = argument.options if phase is None else {**argument.options, "phase": phase}
+    return load_config(argument.config, **options)

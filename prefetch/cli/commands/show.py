@@ -89,7 +89,7 @@ def show(
 
 def _describe(path: Path, options: FeedConfig) -> str:
     transform = options.transform
-    done = [f"{path.name}: phase {options.phase}"]
+    done = [f"{path.absolute().name}: phase {options.phase}"]
     if transform.crop_size:
         place = "random" if options.phase == "train" else "centre"
         done.append(f"{place} crop of {transform.crop_size}")

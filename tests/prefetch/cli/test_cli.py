@@ -525,6 +525,34 @@ def test_where_the_terminal_has_no_blocks_bars_are_plain(monkeypatch: pytest.Mon
 # --- show ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("what", ["data/lmdb", "data/lmdb/data.mdb", "data/lm*"])
+@pytest.mark.usefixtures("folder")
+def test_check_show_and_bench_take_a_database_as_open_does(run: Run, what: str) -> None:
+    with prefetch.open(what) as feed:
+        shape = list(next(iter(feed)).data.shape)
+    found = report(run, "check", what)
+    assert shape == list(found["data_shape"])
+    assert "test" == report(run, "check", what, "--phase", "test")["phase"]
+    assert shape == report(run, "show", what, "a.png")["batches"][0]["shape"]
+    effort = ["--rounds", "1", "--batches", "1", "--consumer-ms", "0.1", "--batch-size", "4"]
+    assert 0 == run("bench", what, *effort)[0]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_pattern_that_matches_nothing_is_a_wrong_use(run: Run) -> None:
+    status, _, err = run("check", "data/none*")
+    assert 2 == status
+    assert "there is no file" in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_show_does_not_write_over_its_database(run: Run) -> None:
+    Path("data/lmdb/data.mdb").rename("data/lmdb.png")
+    before = Path("data/lmdb.png").read_bytes()
+    assert 2 == run("show", "data/lmdb.png", "data/lmdb.png", "--force")[0]
+    assert before == Path("data/lmdb.png").read_bytes()
+
+
 @pytest.mark.usefixtures("folder")
 def test_show_draws_batches_and_reports_them(run: Run) -> None:
     found = report(run, "show", "feed.yaml", "--batches", "2", "b.png")
