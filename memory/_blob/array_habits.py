@@ -106,8 +106,18 @@ class ArrayHabits(BlobExports):
         return self._shape[0]
 
     def __bool__(self) -> bool:
-        """Return True: a blob is there, whatever is in it."""
-        return True
+        """Return whether the only element is not 0.
+
+        Raises:
+            ValueError: There are several, or none.
+        """
+        if self._count != 1:
+            raise ValueError(
+                f"a blob of shape {self._shape} is neither true nor false; write "
+                "blob.numpy().any(), blob.numpy().all() or len(blob), and blob is not None where "
+                "that is meant"
+            )
+        return bool(self._values().item())
 
     def __getitem__(self, index: Any) -> Any:
         """Index as NumPy does; what is a view there, is a read-only view here."""

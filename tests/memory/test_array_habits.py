@@ -134,9 +134,19 @@ class TestOnTheHost:
         with pytest.raises(TypeError, match=r"has 24; write (float|int)\(blob\.numpy\(\)\[i\]\)"):
             number(blob)
 
-    def test_a_blob_is_true_and_hashed_by_identity(self, blob: Blob) -> None:
-        assert blob
-        assert Blob((0,))
+    def test_one_element_is_true_unless_it_is_0(self) -> None:
+        one = Blob((1, 1))
+        one.numpy()[:] = 0
+        assert not one
+        one.numpy()[:] = 2.5
+        assert one
+
+    @pytest.mark.parametrize("shape", [(2, 3, 4), (0,)])
+    def test_several_elements_are_neither_true_nor_false(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=r"blob\.numpy\(\)\.any\(\)"):
+            bool(Blob(shape))
+
+    def test_a_blob_is_hashed_by_identity(self, blob: Blob) -> None:
         assert 2 == len({blob, Blob((2, 3, 4))})
         assert 1 == len(weakref.WeakSet([blob, blob]))
         assert blob != None  # noqa: E711
