@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
-from memory import Blob, ShapeMismatchError
+import numpy as np
+
+from memory import Blob, Head, ShapeMismatchError
+
+_MOST_SHOWN: Final = 64  # labels; of more the first and the last three
+_LONGEST_LINE: Final = 10_000
 
 
 class BatchBlob(Blob):
@@ -25,3 +31,14 @@ class BatchBlob(Blob):
                 "batch.data.numpy().reshape",
             )
         super()._resize(dims)
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        # Only what is on the host already: a look at a blob neither waits nor copies.
+        on_host = self._data is not None and self._data.head in {Head.HEAD_AT_CPU, Head.SYNCED}
+        if not on_host or len(self._shape) != 1:
+            return text
+        values = np.array2string(
+            self.cpu_data(), threshold=_MOST_SHOWN, max_line_width=_LONGEST_LINE
+        )
+        return f"{text[:-1]}: {values}>"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from databases import images_fixture
 
 import prefetch
-from memory import Blob, ShapeError, ShapeMismatchError
+from memory import Blob, Head, ShapeError, ShapeMismatchError, open_device
+from prefetch._ring.batch_blob import BatchBlob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,3 +51,25 @@ def test_a_reshape_to_as_many_values_is_caffes(batch: prefetch.Batch) -> None:
 def test_what_is_no_shape_is_refused_as_ever(batch: prefetch.Batch) -> None:
     with pytest.raises(ShapeError, match=r"write blob\.numpy\(\)\.reshape"):
         batch.data.reshape(4, -1)
+
+
+def test_labels_are_shown_with_their_values(batch: prefetch.Batch) -> None:
+    head = batch.label.data.head
+    assert f": {batch.label.tolist()}>".replace(",", "") in repr(batch.label)
+    assert repr(batch.label).startswith("<Blob (4,) int64 on ")
+    assert batch.label.data.head is head
+    assert "[" not in repr(batch.data)
+
+
+def test_of_many_labels_the_first_and_the_last_are_shown() -> None:
+    blob = BatchBlob.over(np.arange(1000))
+    assert repr(blob).endswith(": [  0   1   2 ... 997 998 999]>")
+
+
+def test_what_is_newer_on_the_device_is_not_fetched_to_be_shown() -> None:
+    blob = BatchBlob((4,), np.int64, device=open_device("simulated"))
+    blob.mutable_gpu_data()
+    assert "[" not in repr(blob)
+    assert blob.data.head is Head.HEAD_AT_GPU
+    blob.close()
+    assert "closed" in repr(blob)
