@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from memory import SyncedMemoryError
 from prefetch._errors.classes import EmptyDatabaseError, LabelsNotProducedError, PrefetchError
+from prefetch._feed.ranks import Ranks
 from prefetch._ring.batch import Drawing
 
 if TYPE_CHECKING:
@@ -27,7 +28,17 @@ class ShownFeed(Protocol):
 
     config: FeedConfig
     _prefetcher: Prefetcher
-    _open_another: Callable[[FeedConfig], Any]
+    _open_another: Callable[[FeedConfig, Ranks], Any]
+
+    @property
+    def rank(self) -> int:
+        """Number of its process among those that share each epoch."""
+        ...
+
+    @property
+    def world_size(self) -> int:
+        """How many processes share each epoch."""
+        ...
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -89,6 +100,10 @@ def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
         "batch_size": size,
         "last_batch": "partial" if config.last_batch == "drop" else config.last_batch,
         "epochs": None,
+        # Drawn where the option is null: another feed would draw another order.
+        "seed": feed._prefetcher.components.order.seed,  # noqa: SLF001 - of its own room
+        # It expects batches as served, behind mean and scale.
+        "per_batch": None,
         # Before mean and scale, which nobody can look at.
         "transform": {
             "where": "host",
@@ -102,7 +117,9 @@ def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
         options |= {"quarantine": None, "on_bad_record": "skip"}
     other: Any = None
     try:
-        with feed._open_another(load_config(config, **options)) as other:  # noqa: SLF001
+        # As the feed has them now: after reshard() the environment says otherwise.
+        ranks = Ranks(feed.rank, feed.world_size, "")
+        with feed._open_another(load_config(config, **options), ranks) as other:  # noqa: SLF001
             batch = next(iter(other), None)
             if batch is not None:
                 return show_batch(batch, num)

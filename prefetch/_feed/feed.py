@@ -60,7 +60,7 @@ class Feed:
         config: The configuration.
         start: Builds the prefetcher, from the start or from a saved state, for the ranks that the
             opening has found, or for others.
-        open_another: Opens a feed of another configuration, for `show`.
+        open_another: Opens a feed of another configuration with given ranks, for `show`.
 
     Attributes:
         config: The configuration; ``shard`` is ``auto`` there if it was, and ``rank`` and
@@ -79,7 +79,7 @@ class Feed:
         config: FeedConfig,
         start: Callable[[Mapping[str, Any] | None, Ranks | None], Prefetcher],
         *,
-        open_another: Callable[[FeedConfig], Feed],
+        open_another: Callable[[FeedConfig, Ranks], Feed],
     ) -> None:
         self.config = config
         self._start = start
@@ -405,8 +405,9 @@ class Feed:
     def show(self, num: int = 24) -> ContactSheet:
         """Draw the first images of an epoch with labels, names of classes and keys.
 
-        They are cropped, mirrored and ordered as served, without mean and scale. A feed of its own
-        reads them and is closed again: this one's place does not change. Works on a closed feed.
+        They are cropped, mirrored and ordered as served, without mean, scale and ``per_batch``. A
+        feed of its own reads them and is closed again: this one's place does not change. Works on a
+        closed feed.
 
         Args:
             num: How many, of the first batch, and 24 at the most.

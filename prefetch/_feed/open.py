@@ -168,21 +168,21 @@ def open_prototxt(
     return _open_feed(found.config, os.fspath(path))
 
 
-def _open_feed(config: FeedConfig, origin: str) -> Feed:
+def _open_feed(config: FeedConfig, origin: str, ranks: Ranks | None = None) -> Feed:
     # Asked once: after load_state_dict the ring that goes would count as memory that is taken.
     host_limit = memory_limit()
 
     with _config_context(config, origin):
-        found = resolve_ranks(config)
-    check_found = StartCheck(config, found)
+        found = ranks or resolve_ranks(config)
+    check_found = StartCheck(config, found) if ranks is None else never_checked
 
     def start(state: Mapping[str, Any] | None, given: Ranks | None) -> Prefetcher:
-        ranks = given or found
-        check = check_found if ranks[:2] == found[:2] else never_checked
+        present = given or found
+        check = check_found if present[:2] == found[:2] else never_checked
         with _config_context(config, origin):
-            return build_prefetcher(config, ranks, host_limit, state, check_start=check)
+            return build_prefetcher(config, present, host_limit, state, check_start=check)
 
-    return Feed(config, start, open_another=lambda other: _open_feed(other, origin))
+    return Feed(config, start, open_another=lambda other, given: _open_feed(other, origin, given))
 
 
 @contextmanager

@@ -138,3 +138,35 @@ def test_a_batch_is_shown_when_its_feed_is_gone(source: Path) -> None:
     feed.close()
     del feed
     assert pictured(batch).shape[0] > 144
+
+
+def fail(*_: Any) -> None:
+    raise LookupError("per_batch was called")
+
+
+def test_a_feed_is_shown_without_per_batch(source: Path) -> None:
+    with opened(source, per_batch=fail) as feed:
+        assert "8 of 8 images" in repr(feed.show())
+        assert pictured(feed).shape[0] > 144
+
+
+def test_a_feed_without_a_seed_shows_the_order_that_it_serves(source: Path) -> None:
+    with opened(source, seed=None, shuffle=True, transform={"dtype": "uint8"}) as feed:
+        shown = feed.show()._repr_png_()
+        assert shown == feed.show()._repr_png_()
+        assert shown == next(iter(feed)).show()._repr_png_()
+
+
+def test_a_feed_that_was_shared_out_anew_shows_its_share(
+    source: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with opened(source, shard="auto", seed=1) as feed:
+        feed.reshard(1, 4)
+        shown = feed.show()._repr_png_()
+        feed.reshard(0, 1)
+        assert shown != feed.show()._repr_png_()
+    with opened(source, shard={"rank": 1, "world_size": 4}, seed=1) as feed:
+        assert shown == feed.show()._repr_png_()
+    assert [] == recwarn.list
