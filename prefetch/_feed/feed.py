@@ -11,6 +11,7 @@ from dataclasses import replace
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memory.wording import printable_value
 from prefetch._errors.classes import (
     FeedBusyError,
     FeedClosedError,
@@ -23,6 +24,7 @@ from prefetch._feed import display
 from prefetch._feed.into import Into
 from prefetch._feed.iterators import AsyncFeedIterator, FeedIterator
 from prefetch._feed.ranks import Ranks, refuse_fixed_ranks
+from prefetch._feed.saved_state import MOST
 from prefetch._process.nested_calls import is_nested, mark_entry
 from prefetch._source.sidecar_files import class_names
 
@@ -366,9 +368,11 @@ class Feed:
         if prefetcher.components.order.last_batch == "wrap":
             raise TypeError("a feed with last_batch: wrap is one endless stream without epochs")
         epoch, most = index(epoch), self.config.epochs
-        if epoch < 0 or (most is not None and epoch >= most):
-            bound = "" if most is None else f" to {most - 1}, since epochs is {most}"
-            raise ValueError(f"expected an epoch from 0{bound}, found {epoch}")
+        if not 0 <= epoch < (most or MOST):
+            bound = f" to {MOST - 1}" if epoch > 0 else ""
+            if most is not None:
+                bound = f" to {most - 1}, since epochs is {most}"
+            raise ValueError(f"expected an epoch from 0{bound}, found {printable_value(epoch)}")
         here = prefetcher.position()
         # Within an epoch that was begun the next iterator starts the next one.
         upcoming = here.epoch + (here.served > 0 and here != self._loaded)

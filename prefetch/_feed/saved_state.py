@@ -38,7 +38,7 @@ _ENTRIES = frozenset(
 )
 _MOST_NAMED = 20
 # Far more epochs or ranks than there will be, and few enough for every sum in 64 bits.
-_MOST = 2**53
+MOST = 2**53
 
 # What may be another at loading: how batches are made, and by whom, not which samples they hold.
 _FREE = {
@@ -132,7 +132,7 @@ class Identity:
         return Position(state["epoch"], state["served"], state["seed"], state["rng"])
 
     def _find_differences(self, state: object) -> Iterator[str]:
-        if not isinstance(state, dict) or not is_whole(state.get("format"), most=_MOST):
+        if not isinstance(state, dict) or not is_whole(state.get("format"), most=MOST):
             found = state.get("format") if isinstance(state, dict) else state
             yield f"expected a state of format {FORMAT}, found {printable_value(found)}"
             return
@@ -173,10 +173,10 @@ class Identity:
         most_seed = MAX_MERSENNE_SEED if caffe else MAX_SEED
         epochs = self.options["epochs"]
         for name, least, most in (
-            ("epoch", 0, _MOST if epochs is None else epochs),
-            ("served", 0, _MOST),
+            ("epoch", 0, MOST if epochs is None else epochs),
+            ("served", 0, MOST),
             ("seed", 0, most_seed),
-            ("world_size", 1, _MOST),
+            ("world_size", 1, MOST),
         ):
             if not is_whole(state[name], least=least, most=most):
                 yield f"{name} is {printable_value(state[name])}, no integer from {least} to {most}"

@@ -156,3 +156,12 @@ def test_a_rest_without_a_batch_is_over_once_it_was_iterated(tmp_path: Path) -> 
         assert [] == list(feed)  # six records are no batch of 8
         feed.set_epoch(0)
         assert [0] == [batch.epoch for batch in feed]
+
+
+@pytest.mark.parametrize("epoch", [2**53, 2**70, 1 << 20000], ids=int.bit_length)
+def test_an_epoch_that_no_state_can_hold_is_refused(feed: prefetch.Feed, epoch: int) -> None:
+    with pytest.raises(ValueError, match=f"from 0 to {2**53 - 1}, found ") as caught:
+        feed.set_epoch(epoch)
+    assert not isinstance(caught.value, prefetch.StateError)
+    feed.set_epoch(2**53 - 1)
+    assert [2**53 - 1] * 3 == [batch.epoch for batch in feed]
