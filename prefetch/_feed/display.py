@@ -6,6 +6,7 @@ one looks for the feed in whose ring its memory is.
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
@@ -162,7 +163,7 @@ def note_feed(feed: ShownFeed) -> None:
 
 
 def _check_num(num: int) -> None:
-    if num < 1:
+    if index(num) < 1:
         raise ValueError(f"show: expected 1 image or more, found {num}")
 
 

@@ -422,6 +422,7 @@ class Feed:
 
         Raises:
             ValueError: ``num`` is less than 1.
+            TypeError: It is no integer.
             PrefetchError: The records cannot be read, or there are none.
         """
         return display.show_feed(self, num)

@@ -311,6 +311,7 @@ class Batch:
 
         Raises:
             ValueError: ``num`` is less than 1.
+            TypeError: It is no integer.
             BatchReleasedError: The batch was released.
         """
         return Drawing.draw(self, num)

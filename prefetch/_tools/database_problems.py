@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from prefetch._tools.record_counts import RecordCounts
+    from prefetch._tools.record_counts import KeyedCount, RecordCounts
 
 _SEVERITIES: Final = ("error", "warning", "note")
 _SHAPES_NAMED: Final = 5
@@ -175,46 +175,42 @@ def _not_finite(counts: RecordCounts) -> Iterator[Problem]:
         )
 
 
+def _note(kind: str, message: str, counted: KeyedCount) -> Problem:
+    return Problem("note", kind, message, counted.count, tuple(counted.keys))
+
+
 def _jpegs(counts: RecordCounts) -> Iterator[Problem]:
     if counts.turned.count:
-        yield Problem(
-            "note",
+        yield _note(
             "turned_images",
             "EXIF asks to turn these JPEGs: a feed serves them upright with force_color or "
             "force_gray, and as they are stored without",
-            counts.turned.count,
-            tuple(counts.turned.keys),
+            counts.turned,
         )
     if counts.remarked.count:
-        yield Problem(
-            "note",
+        yield _note(
             "libjpeg_remarks",
             f"libjpeg remarks on these JPEGs, of the first: {counts.remark}; it leaves their "
             "pixels as they are, and a feed serves them",
-            counts.remarked.count,
-            tuple(counts.remarked.keys),
+            counts.remarked,
         )
 
 
 def _appearance(counts: RecordCounts) -> Iterator[Problem]:
     # Of a few images among others it is as they are.
     if counts.grey.count >= _FEWEST_GREY and counts.grey.count == counts.num_decoded:
-        yield Problem(
-            "note",
+        yield _note(
             "grey_in_colour",
             "images are grey, stored in three equal channels: a feed serves them in one with "
             "force_gray, and convert --gray stores one",
-            counts.grey.count,
-            tuple(counts.grey.keys),
+            counts.grey,
         )
     if counts.transparent.count:
-        yield Problem(
-            "note",
+        yield _note(
             "transparent",
             "images have transparent pixels, which force_color and force_gray serve in whatever "
             "colour lies beneath: put them on a background as they are converted (--background)",
-            counts.transparent.count,
-            tuple(counts.transparent.keys),
+            counts.transparent,
         )
 
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 NOTE_BYTES: Final = 48
 _MAP_BYTES: Final = 1 << 20
 _GROWTH: Final = 1.125
-# A commit waits for the disk: it should be worth it, and cost little to do again.
 _FULL_BYTES: Final = 1 << 20  # a disk with less has refused a write for want of room
+# A commit waits for the disk: it should be worth it, and cost little to do again.
 _COMMIT_BYTES: Final = 1 << 25
 _COMMIT_RECORDS: Final = 5000
 # Pages that were freed between commits are given back by copying the database, which costs as much

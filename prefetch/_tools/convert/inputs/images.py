@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from prefetch._tools.convert.inputs.listing import Listing
 
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
 _EXIF_MARKS: Final = (b"eXIf", b"EXIF", b"Exif")
 # Drafts and databases of before there were others are known by a digest of these.
 _FIRST_OPTIONS: Final = frozenset(
@@ -308,7 +309,7 @@ def _planes(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _has_alpha(file: bytes) -> bool:
     """Return whether a file is a PNG or WebP that says it has alpha or a transparent colour."""
-    if file[:8] == b"\x89PNG\r\n\x1a\n":
+    if file[:8] == _PNG:
         return file[25:26] in {b"\4", b"\6"} or b"tRNS" in file[: file.find(b"IDAT")]
     if file[:4] == b"RIFF" and file[8:12] == b"WEBP":
         place = {b"VP8X": 20, b"VP8L": 24}.get(file[12:16])
@@ -318,8 +319,7 @@ def _has_alpha(file: bytes) -> bool:
 
 def _is_opaque_png(file: bytes) -> bool:
     """Return whether a file is a PNG of grey or colour without alpha or a transparent colour."""
-    is_png = file[:8] == b"\x89PNG\r\n\x1a\n"
-    return is_png and file[25:26] in {b"\0", b"\2"} and b"tRNS" not in file
+    return file[:8] == _PNG and file[25:26] in {b"\0", b"\2"} and not _has_alpha(file)
 
 
 def _same_type(one: str, other: str) -> bool:
