@@ -51,7 +51,7 @@ from memory._errors import UnknownDeviceError as UnknownDeviceError
 from memory._open_device import open_device as open_device
 from memory._shape import ShapeLike as ShapeLike
 from memory._simulated.device import SimulatedDevice as SimulatedDevice
-from memory._synced.head import Head as Head
+from memory._synced.head_transitions import Head as Head
 from memory._synced.memory import SyncedMemory as SyncedMemory
 
 __all__ = [

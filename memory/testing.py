@@ -21,7 +21,7 @@ import numpy as np
 from memory._device.accounting import all_ledgers
 from memory._device.device import DeviceBuffer
 from memory._errors import BufferMismatchError, NoDataError, NotImplementedDeviceError
-from memory._simulated.bus import TransferStats
+from memory._simulated.bus_timing import TransferStats
 from memory._simulated.device import SimulatedDevice
 from memory._simulated.failing import FAILING_OPERATIONS, FailingDevice, FailingStream
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from memory._device.checks import FLOATS
 from memory._errors import DtypeError, HeadError
-from memory._synced.head import Head
+from memory._synced.head_transitions import Head
 from memory._synced.views import typed_view
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from memory._device.closeable import Closeable
 from memory._errors import ClosedError, DeviceError, DtypeError, NoDataError
 from memory._open_device import open_device
 from memory._shape import MAX_AXES, ShapeLike, count_elements, dims_of
-from memory._synced.head import Head
+from memory._synced.head_transitions import Head
 from memory._synced.memory import SyncedMemory
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from memory._device.closeable import Closeable
 from memory._device.device import DeviceBuffer
 from memory._device.host_memory import allocate_host
 from memory._errors import BufferMismatchError, DeviceMismatchError, OptionValueError
-from memory._simulated.bus import Bus, TransferStats
+from memory._simulated.bus_timing import Bus, TransferStats
 from memory._simulated.kernels import SimulatedKernels
 from memory._simulated.memory import SimulatedMemory
 from memory._simulated.stream_registry import SimulatedStreams

@@ -23,7 +23,7 @@ from memory._errors import (
 )
 from memory._open_device import open_device
 from memory._synced.foreign_buffers import device_buffer, host_bytes
-from memory._synced.head import Call, Head, Transition, Work, transition
+from memory._synced.head_transitions import Call, Head, Transition, Work, transition
 from memory._synced.sides import Sides
 from memory._synced.views import read_only
 

@@ -8,7 +8,7 @@ from prefetch._pipeline.coordinator import Coordinator
 from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.held_batches import HeldBatches
 from prefetch._pipeline.planner import Planner
-from prefetch._pipeline.schedule import Schedule
+from prefetch._pipeline.reader_jobs import Schedule
 from prefetch._ring.ring import Ring
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from prefetch._errors.classes import FeedClosedError
 from prefetch._pipeline.gates import Gates
 from prefetch._pipeline.interruptible_lock import InterruptibleLock
-from prefetch._pipeline.schedule import Opening, Part
+from prefetch._pipeline.reader_jobs import Opening, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prefetch._pipeline.components import Components
     from prefetch._pipeline.delivery import Delivery
     from prefetch._pipeline.planner import Planner
-    from prefetch._pipeline.schedule import Schedule
+    from prefetch._pipeline.reader_jobs import Schedule
     from prefetch._ring.filling import Filling
     from prefetch._ring.ring import Ring
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prefetch._bad_records.policy import BadRecords
     from prefetch._pipeline.consumer_state import Claim, Taken
     from prefetch._pipeline.held_batches import HeldBatches
-    from prefetch._pipeline.schedule import Schedule
+    from prefetch._pipeline.reader_jobs import Schedule
     from prefetch._plan.order import Order
     from prefetch._plan.position import Position
     from prefetch._ring.filling import Filling

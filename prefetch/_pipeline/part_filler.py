@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from prefetch._pipeline.components import Components
     from prefetch._pipeline.light_batches import FilledRows
-    from prefetch._pipeline.schedule import Part
+    from prefetch._pipeline.reader_jobs import Part
     from prefetch._plan.order import PlannedBatch
     from prefetch._ring.filling import Filling
     from prefetch._source.records import Records

@@ -16,7 +16,7 @@ from prefetch._errors.context import with_context
 from prefetch._pipeline.batch_function import BatchFunction
 from prefetch._pipeline.light_batches import max_per_call
 from prefetch._pipeline.part_filler import Filler
-from prefetch._pipeline.schedule import Opening
+from prefetch._pipeline.reader_jobs import Opening
 from prefetch._process.nested_calls import mark_entry
 from prefetch._process.numa import stay_near
 from prefetch._process.nvtx import ranged
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from memory import Stream
     from prefetch._pipeline.coordinator import Coordinator
     from prefetch._pipeline.light_batches import FilledRows
-    from prefetch._pipeline.schedule import Part
+    from prefetch._pipeline.reader_jobs import Part
     from prefetch._ring.filling import Filling
 
 mark_entry(__file__)

@@ -235,7 +235,7 @@ def test_bad_records_that_are_too_many_come_before_another_error_behind_them_in_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = _with_bad(tmp_path / "db", {1: b"\xff", 4: b"\xff"})
-    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.reader_jobs._MIN_BYTES_TO_SPLIT", 0)
     monkeypatch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
     real = RecordTransformer.fill
 

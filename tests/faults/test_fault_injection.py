@@ -334,7 +334,7 @@ def test_a_reader_that_dies_with_a_batch_in_its_hands_is_the_consumers_error_and
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
         if split:  # batches are filled in parts, by several readers
-            patch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.reader_jobs._MIN_BYTES_TO_SPLIT", 0)
             patch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
@@ -361,7 +361,7 @@ def test_readers_that_all_die_with_parts_of_a_batch_left_are_an_error_and_no_han
     source: Path, between: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, name = BETWEEN_STEPS[between]
-    monkeypatch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+    monkeypatch.setattr("prefetch._pipeline.reader_jobs._MIN_BYTES_TO_SPLIT", 0)
     monkeypatch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
     feed = prefetch.open(_options(source, threads))
     _Nth(monkeypatch, owner, name, number=3, error=MemoryError("on command"), and_later=True)

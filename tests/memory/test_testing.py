@@ -24,7 +24,7 @@ from memory._errors import (
 )
 from memory._simulated.device import SimulatedDevice
 from memory._simulated.memory import POISON
-from memory._synced.head import Head
+from memory._synced.head_transitions import Head
 from memory.testing import (
     FAILING_OPERATIONS,
     FailingDevice,

@@ -377,7 +377,7 @@ def test_bad_and_odd_records_are_what_the_model_makes_of_them(case: Case) -> Non
     with TemporaryDirectory() as folder, ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         if case.splits:
-            patch.setattr("prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0)
+            patch.setattr("prefetch._pipeline.reader_jobs._MIN_BYTES_TO_SPLIT", 0)
             patch.setattr("prefetch._pipeline.light_batches._MIN_RAW_BYTES_TO_SPLIT", 0)
         if case.walks:
             patch.setattr("prefetch._source.source._MOST_INDEXING_S", -1)

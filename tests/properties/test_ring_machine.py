@@ -36,7 +36,7 @@ from memory import DeviceBuffer, SimulatedDevice
 from memory._device.event import HostEvent
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.reader import Reader
-from prefetch._pipeline.schedule import Opening
+from prefetch._pipeline.reader_jobs import Opening
 from prefetch._ring.slot_state import SlotState
 from prefetch.testing import fingerprinted_images, write_database
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from prefetch._pipeline.coordinator import Coordinator
     from prefetch._pipeline.light_batches import FilledRows
-    from prefetch._pipeline.schedule import Part
+    from prefetch._pipeline.reader_jobs import Part
     from prefetch._ring.filling import Filling
 
 NUM_RECORDS = 7
@@ -742,7 +742,7 @@ def test_under_any_schedule_batches_come_in_order_intact_and_nobody_hangs(
 ) -> None:
     folder = tmp_path_factory.mktemp("ring")
     monkeypatch.setattr(
-        "prefetch._pipeline.schedule._MIN_BYTES_TO_SPLIT", 0
+        "prefetch._pipeline.reader_jobs._MIN_BYTES_TO_SPLIT", 0
     )  # small batches in parts too
     monkeypatch.setattr(
         "prefetch._pipeline.consumer.gc", mock.Mock()

@@ -12,7 +12,7 @@ from prefetch._bad_records.policy import BadRecords
 from prefetch._pipeline.consumer_state import Claim, EndOfEpoch
 from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.held_batches import HeldBatches
-from prefetch._pipeline.schedule import Schedule
+from prefetch._pipeline.reader_jobs import Schedule
 from prefetch._plan.order import Order
 from prefetch._ring.ring import Ring
 

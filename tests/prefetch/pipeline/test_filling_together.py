@@ -10,7 +10,7 @@ from databases import images_fixture
 
 import prefetch
 from prefetch._kernels import selection
-from prefetch._pipeline import light_batches, schedule
+from prefetch._pipeline import light_batches, reader_jobs
 from prefetch._source import mapped_records
 from prefetch._transform import host
 from prefetch.testing import encode_image, fingerprinted_images, write_database
@@ -192,7 +192,7 @@ def test_a_batch_has_the_shape_of_its_first_record_whatever_those_before_had(
 ) -> None:
     if not light:
         monkeypatch.setattr(light_batches, "_MIN_RAW_BYTES_TO_SPLIT", 0)
-        monkeypatch.setattr(schedule, "_MIN_BYTES_TO_SPLIT", 10_000)  # the largest goes to both
+        monkeypatch.setattr(reader_jobs, "_MIN_BYTES_TO_SPLIT", 10_000)  # the largest goes to both
     source = _of_sizes(tmp_path / "db", batch_size=4)
     options = {"shuffle": False, "prefetch": depth, "threads": threads, "epochs": 3}
     with _open(source, **options) as feed:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from prefetch._pipeline.schedule import Part
+    from prefetch._pipeline.reader_jobs import Part
     from prefetch._ring.filling import Filling
 
     Until = Callable[[Callable[[], bool]], None]

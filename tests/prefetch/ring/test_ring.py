@@ -16,7 +16,7 @@ from prefetch._pipeline.consumer_state import Claim, EndOfEpoch, Taken
 from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.hand_over import hand_over
 from prefetch._pipeline.held_batches import HeldBatches
-from prefetch._pipeline.schedule import Opening, Part, Schedule
+from prefetch._pipeline.reader_jobs import Opening, Part, Schedule
 from prefetch._plan.order import Order
 from prefetch._ring.filling import Filling, FoundShape
 from prefetch._ring.lease import LeaseEnd

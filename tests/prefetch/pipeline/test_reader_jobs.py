@@ -10,7 +10,7 @@ import pytest
 from memory import ClosedError, SimulatedDevice, open_device
 from memory.testing import hold
 from prefetch._pipeline.light_batches import max_per_call
-from prefetch._pipeline.schedule import Opening, Part, Schedule
+from prefetch._pipeline.reader_jobs import Opening, Part, Schedule
 from prefetch._plan.order import Order
 from prefetch._ring.filling import Filling, FoundShape, Parts
 from prefetch._ring.ring import Ring

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from memory._synced.head import Call, Head, Transition, Work, transition
+from memory._synced.head_transitions import Call, Head, Transition, Work, transition
 
 U, CPU, GPU, SYNCED = Head
 NONE, ZERO_HOST, ZERO_DEVICE, DOWN, UP = Work
