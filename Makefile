@@ -91,8 +91,9 @@ test-integrations: ## run the tests that train with PyTorch, Lightning, Accelera
 	@$(MAKE) venv VENV=$(INTEGRATIONS)
 	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet 'torch==2.13.0'
 	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet --group integrations
-	@$(INTEGRATIONS)/bin/python -m pytest -o faulthandler_timeout=400 \
-	  -o testpaths='tests/integrations tests/consumers tests/packaging/test_public_names.py' $(ARGS)
+	@RINGFEED_TEST_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest -o faulthandler_timeout=400 \
+	  -o testpaths='tests/integrations tests/consumers tests/packaging/test_public_names.py \
+	  tests/prefetch/cli/test_convert.py' $(ARGS)
 
 .PHONY: benchmark
 benchmark: venv ## measure images/s, CPU time per image and waiting on this machine
