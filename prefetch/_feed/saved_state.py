@@ -56,6 +56,7 @@ _FREE = {
     "shard.rank",
     "shard.world_size",
     "transform.where",
+    "transform.preset",  # its options are compared
     "transform.mean_file",  # compared by its contents
 }
 
@@ -67,6 +68,10 @@ _LATER_OPTIONS = {
     "subset.seed": 0,
     "subset.stratify": False,
     "transform.max_pixels_per_byte": 2048,
+    "transform.normalize": None,
+    "transform.pad": 0,
+    "transform.random_resized_crop": None,
+    "transform.resize": None,
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prefetch._kernels.contract import FilledPart, IndexedPart, Outcome, Recipe
+from prefetch._kernels.contract import FilledPart, IndexedPart, Outcome, Part, Recipe
 
 def fill(
     values: Sequence[memoryview],
@@ -35,7 +35,12 @@ def raw_shape(
     /,
 ) -> tuple[int, int, int] | None: ...
 def philox_words(
-    key0: int, key1: int, records: NDArray[np.int64], words: NDArray[np.uint32], /
+    key0: int,
+    key1: int,
+    records: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    words: NDArray[np.uint32],
+    /,
 ) -> None: ...
 def locate(
     memory: memoryview,
@@ -50,6 +55,7 @@ def fill_image(
     words: NDArray[np.uint32],
     row: NDArray[Any],
     recipe: Recipe,
+    part: Part | None,
     /,
 ) -> tuple[int, tuple[int, ...]] | None: ...
 def find_bytes(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from prefetch._kernels.contract import Part
     from prefetch._source.mapped_records import FillResult, Request
     from prefetch._transform.options import Transform
 
@@ -151,7 +152,8 @@ class RecordTransformer:
         Args:
             records: The records: the bytes of each, or, of a layout that the C kernel knows, where
                 they are in a mapped database.
-            words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
+            words: uint32 (n, k), the raw random words of each: mirror, row and column of the crop,
+                then those of the operations that draw more.
                 Those that the transformation does not draw are ignored.
             data: (n, *sample_shape) of the transform's dtype, C-contiguous; the rows to fill.
             labels: (n,) of any integer or float type, or None for no labels. Labels are int32
@@ -222,6 +224,7 @@ class RecordTransformer:
     def _fill_encoded(
         self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int
     ) -> Fault | None:
+        part: Part | None = None
         try:
             image = self._decoder.decode(encoded)
         except BadRecordError as bad:
@@ -232,7 +235,7 @@ class RecordTransformer:
                 "served; ringfeed inspect --full names such records",
                 self._decoder.remark,
             )
-        outcome = self._kernels.fill_image(image, words, data[position], self._recipe)
+        outcome = self._kernels.fill_image(image, words, data[position], self._recipe, part)
         if outcome is None:
             return None
         code, numbers = outcome
