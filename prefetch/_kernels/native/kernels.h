@@ -171,6 +171,9 @@ struct plane {
     bool mirrored;
 };
 
+struct line_blend;
+struct line_shrink;
+
 struct loops {
     /* (pixel - mean) * scale. */
     void (*plane_from_bytes)(const struct plane *plane);
@@ -181,6 +184,9 @@ struct loops {
                         uint8_t *third);
     void (*join_three)(const uint8_t *first, const uint8_t *second, const uint8_t *third,
                        size_t num, uint8_t *to);
+    /* resize_loops.h */
+    void (*blend_lines)(const struct line_blend *blend);
+    void (*shrink_lines)(const struct line_shrink *shrink);
 };
 
 extern const struct loops baseline_loops;
