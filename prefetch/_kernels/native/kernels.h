@@ -234,6 +234,9 @@ struct plane {
 /* 1/255 of float32: UNIT of _kernels/reference.py. */
 #define UNIT 0.003921569f
 
+struct line_blend;
+struct line_shrink;
+
 struct loops {
     /* (pixel - mean) * scale. */
     void (*plane_from_bytes)(const struct plane *plane);
@@ -244,6 +247,9 @@ struct loops {
                         uint8_t *third);
     void (*join_three)(const uint8_t *first, const uint8_t *second, const uint8_t *third,
                        size_t num, uint8_t *to);
+    /* resize_loops.h */
+    void (*blend_lines)(const struct line_blend *blend);
+    void (*shrink_lines)(const struct line_shrink *shrink);
 };
 
 extern const struct loops baseline_loops;

@@ -6,6 +6,7 @@
  */
 #include <stddef.h>
 
+#include "byte_loops.h"
 #include "kernels.h"
 #include "vectors.h"
 
@@ -238,4 +239,6 @@ const struct loops LOOPS = {
     .round_to_bfloats = round_to_bfloats,
     .split_three = split_three,
     .join_three = join_three,
+    .blend_lines = blend_lines,
+    .shrink_lines = shrink_lines,
 };

@@ -2,6 +2,7 @@
 #include "philox.h"
 #include "py_arguments.h"
 #include "py_fill.h"
+#include "py_resize.h"
 #include "py_spans.h"
 #include "py_sums.h"
 
@@ -60,7 +61,12 @@ static PyMethodDef functions[] = {
               "prefetch._plan.draws.CounterDraws does."),
     PY_METHOD(fill_image,
               "fill_image(image, words, row, recipe, part, /)\n--\n\n"
-              "Fill one row from a decoded image, or a part of it, as prefetch._kernels.reference.fill_image does."),
+              "Fill one row from a decoded image, or a part of it, as "
+              "prefetch._kernels.reference.fill_image does."),
+    PY_METHOD(resize,
+              "resize(image, box, size, part, interpolation, out, /)\n--\n\n"
+              "Resize a box of an image and store a part of the result, as of "
+              "prefetch._kernels.resize.resize."),
     PY_METHOD(
         find_bytes,
         "find_bytes(values, shape, /)\n--\n\n"
