@@ -224,9 +224,7 @@ def _check_crop(transform: TransformConfig) -> Iterator[Contradiction]:
     sides = size if isinstance(size, tuple) else (size, size)
     crops = transform.crop_size
     crops = crops if isinstance(crops, tuple) else (crops, crops)
-    if any(
-        crop > side + 2 * transform.pad for crop, side in zip(crops, sides, strict=True)
-    ):
+    if any(crop > side + 2 * transform.pad for crop, side in zip(crops, sides, strict=True)):
         yield Contradiction(
             ("transform.crop_size", f"transform.{name}"),
             f"a crop of {crops[0]} x {crops[1]} (height x width) does not fit into images that "

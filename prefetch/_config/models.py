@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from prefetch._config.option_types import (
     MOST,
+    MOST_SIDE,
     AutoOr,
     Device,
     MeanValue,
@@ -34,7 +35,6 @@ from prefetch._config.option_types import (
 )
 from prefetch._config.presets import expand_preset
 from prefetch._config.recipe_models import (
-    MOST_SIDE,
     NormalizeConfig,
     RandomResizedCropConfig,
     ResizeConfig,
@@ -110,8 +110,8 @@ class TransformConfig(Options):
     preset: Literal["imagenet-train", "imagenet-eval", "cifar-train"] | None = Field(
         default=None,
         description=(
-            "A recipe that has a name, such as imagenet-train; its options are those of the guide's "
-            "page on recipes, and what else is given here replaces them."
+            "A recipe that has a name, such as imagenet-train: the options that the guide's page on "
+            "recipes lists; what else is given here replaces them."
         ),
     )
     random_resized_crop: RandomResizedCropConfig | None = Field(

@@ -25,12 +25,11 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from memory.wording import printable_with_kind
+from memory.wording import printable_value, printable_with_kind
 from prefetch._config.faults import expected_one_of
 from prefetch._config.paths import make_absolute, make_encodable, matching_paths
 from prefetch._errors.classes import ConfigError, ConfigFault
 from prefetch._files.path_hints import URL
-
 
 
 class Options(BaseModel):
@@ -47,6 +46,9 @@ class Options(BaseModel):
 
 MOST_DEPTH = 20
 """How deep options may be nested; two levels are in use."""
+
+MOST_SIDE = 65535
+"""Pixels of a side that images are resized to at most."""
 
 MOST = 2**53
 """More than there can be of anything, and few enough for every sum in 64 bits."""
@@ -243,6 +245,8 @@ class Size:
             height, width = value
             if self._is_side(height, 1) and self._is_side(width, 1):
                 return height, width
+        if isinstance(value, int) and not isinstance(value, bool) and value < self._least:
+            raise ValueError(f"expected {self._least} or more, found {printable_value(value)}")
         raise ValueError(
             f"expected a number of pixels from {self._least} to {self._most}, or [height, width]; "
             f"found {printable_with_kind(value)}"
@@ -270,7 +274,7 @@ def expand_size(value: object) -> object:
 
 def allow_size(schema: dict[str, Any]) -> None:
     """Add to a group's JSON schema that it may be ``[height, width]``."""
-    side = {"type": "integer", "minimum": 1}
+    side = {"type": "integer", "minimum": 1, "maximum": MOST_SIDE}
     pair = {"type": "array", "items": side, "minItems": 2, "maxItems": 2}
     schema["anyOf"] = [*schema["anyOf"], pair]
 
@@ -365,9 +369,7 @@ Scale = Annotated[
 Bounds = Annotated[
     tuple[float, float],
     PlainValidator(_bounds),
-    WithJsonSchema(
-        {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
-    ),
+    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}),
 ]
 OwnFunction = Annotated[
     Callable[..., Any] | str | None,

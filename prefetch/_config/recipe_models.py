@@ -9,10 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prefetch._config.option_types import Bounds, MeanValue, Options, Size
-
-MOST_SIDE = 65535
-"""Pixels of a side that images are resized to at most."""
+from prefetch._config.option_types import MOST_SIDE, Bounds, MeanValue, Options, Size
 
 Interpolation = Annotated[
     Literal["bilinear", "bicubic"],

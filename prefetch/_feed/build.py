@@ -27,7 +27,7 @@ from prefetch._feed.own_functions import load_function
 from prefetch._feed.saved_state import Identity
 from prefetch._feed.subset_labels import read_labels
 from prefetch._kernels import selection
-from prefetch._kernels.contract import Resizing, ResizeKind
+from prefetch._kernels.contract import ResizeKind, Resizing
 from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws

@@ -75,9 +75,7 @@ def resized_box(draws: Sequence[int], height: int, width: int, resizing: Resizin
         area_word, ratio_word, row_word, column_word = draws[start : start + _WORDS_A_TRY]
         share = _between(area_word, resizing.least_scale, resizing.most_scale)
         area = share * height * width
-        ratio = math.exp(
-            _between(ratio_word, resizing.log_least_ratio, resizing.log_most_ratio)
-        )
+        ratio = math.exp(_between(ratio_word, resizing.log_least_ratio, resizing.log_most_ratio))
         columns, rows = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < columns <= width and 0 < rows <= height:
             top = reduce_word(row_word, height - rows + 1, modulo=False)

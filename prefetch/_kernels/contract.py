@@ -155,7 +155,7 @@ class NativeKernels(Protocol):
     how many records come before each.
     """
 
-    def philox_words(  # noqa: PLR0917 - as in C
+    def philox_words(
         self,
         key0: int,
         key1: int,

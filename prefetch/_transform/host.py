@@ -69,6 +69,7 @@ class RecordTransformer:
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._row_dtype = transform.row_dtype
+        self._takes_bytes_only = self._dtype == np.uint8 or self._recipe.resizing is not None
         self._decoding = decoding = transform.decoding
         self._layout = layout = decoding.record_layout
         # A kernel that does not know the layout would take its values for damaged Datums.
@@ -119,14 +120,16 @@ class RecordTransformer:
             BadRecordError: There is something wrong with it.
         """
         if isinstance(records, MappedRecords):
-            shape = records.first_raw_shape(is_uint8=self._dtype == np.uint8)
+            shape = records.first_raw_shape(is_uint8=self._takes_bytes_only)
             if shape is not None:
                 return StoredImage(*shape, encoded=False)
         content = self._layout.read(views(records)[0])
         if content.kind == "encoded":
             height, width, channels = self._decoder.shape(content.image_bytes())
             return StoredImage(channels, height, width, encoded=True)
-        channels, height, width = content.pixels(self._dtype).shape
+        pixels = content.pixels(self._dtype)
+        channels, height, width = pixels.shape
+        reference.check_fit(pixels.shape, self._recipe, is_uint8=pixels.dtype == np.uint8)
         return StoredImage(channels, height, width, encoded=False)
 
     def damage(self, records: Sequence[memoryview]) -> Fault | None:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefetch._kernels import _c, reference
-from prefetch._kernels.contract import Recipe, ResizeKind, Resizing
+from prefetch._kernels.boxes import needed_box
+from prefetch._kernels.contract import Part, Recipe, ResizeKind, Resizing
 from prefetch._record.wire import encode_datum
+from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -132,9 +135,7 @@ def resizings(draw: st.DrawFn, crop_size: int) -> Resizing | None:
     bounds = ratio, draw(st.sampled_from([3.0, 4.0]))
     logs = math.log(bounds[0]), math.log(bounds[1])
     kind = draw(st.sampled_from(ResizeKind))
-    return Resizing(
-        kind, draw(side), draw(side), draw(st.booleans()), low, 1.0, *bounds, *logs
-    )
+    return Resizing(kind, draw(side), draw(side), draw(st.booleans()), low, 1.0, *bounds, *logs)
 
 
 @st.composite
@@ -245,14 +246,44 @@ def test_both_kernels_fill_rows_from_images_alike(task: Task, channels: int, see
     height, width = task.sample[:2] if task.recipe.channels_last else task.sample[1:]
     larger = 3 if task.recipe.crop_height else 0
     image = rng.integers(0, 256, (height + larger, width + larger, channels), dtype=np.uint8)
-    words = rng.integers(0, 2**32, 3, dtype=np.uint32)
+    words = rng.integers(0, 2**32, 43, dtype=np.uint32)
+    pieces: list[tuple[NDArray[np.uint8], Part | None]] = [(image, None)]
+    fits = reference.fill_image(image, words, np.zeros(task.sample, task.dtype), task.recipe, None)
+    if fits is None:
+        pieces.append(part_of(image, words, task.recipe, rng))
     answers = []
     for kernels in (reference, _c):
-        row, margins = block(task.sample, task.dtype, task.offset)
-        found = kernels.fill_image(image, words, row, task.recipe, None)
-        assert all((margin == CANARY).all() for margin in margins)
-        answers.append((found, row.tobytes() if found is None else b""))
-    assert answers[0] == answers[1]
+        for piece, part in pieces:
+            row, margins = block(task.sample, task.dtype, task.offset)
+            found = kernels.fill_image(piece, words, row, task.recipe, part)
+            assert all((margin == CANARY).all() for margin in margins)
+            answers.append((found, row.tobytes() if found is None else b""))
+    assert answers.count(answers[0]) == len(answers)
+
+
+def part_of(
+    image: NDArray[np.uint8], words: NDArray[np.uint32], recipe: Recipe, rng: np.random.Generator
+) -> tuple[NDArray[np.uint8], Part]:
+    """Return a part of an image that holds what its row is made of, and a little more."""
+    height, width, _ = image.shape
+    box = needed_box(words.tolist(), height, width, recipe)
+    top, left = box.top - rng.integers(0, 3), box.left - rng.integers(0, 3)
+    bottom, right = box.top + box.height, box.left + box.width
+    top, left = max(0, int(top)), max(0, int(left))
+    bottom, right = bottom + int(rng.integers(0, 3)), right + int(rng.integers(0, 3))
+    return image[top:bottom, left:right].copy(), (top, left, height, width)
+
+
+@pytest.mark.parametrize("part", [(0, 0, 9, 9), (1, 0, 9, 9), (-1, 0, 9, 9), (0, 4, 9, 9)])
+def test_a_part_that_lacks_what_the_row_is_made_of_is_refused(part: Part) -> None:
+    recipe = Transform(train=False, crop_size=5).recipe
+    image, words = np.zeros((6, 6, 1), np.uint8), np.zeros(3, np.uint32)
+    row = np.zeros((1, 5, 5), np.float32)
+    # The middle 5 x 5 pixels of 9 x 9 begin at (2, 2).
+    for kernels in (reference, _c):
+        assert kernels.fill_image(image, words, row, recipe, (1, 1, 9, 9)) is None
+        with pytest.raises(ValueError, match=r"part that was decoded|lacks pixels"):
+            kernels.fill_image(image, words, row, recipe, part)
 
 
 @st.composite

@@ -158,7 +158,9 @@ def test_both_sides_are_resized_for_every_type_and_layout(
     found = served(source, transform=transform)
 
     method = Image.Resampling[interpolation.upper()]
-    made = np.stack([np.asarray(Image.fromarray(image).resize((50, 20), method)) for image in images])
+    made = np.stack(
+        [np.asarray(Image.fromarray(image).resize((50, 20), method)) for image in images]
+    )
     expected = made if layout == "nhwc" else made.transpose(0, 3, 1, 2)
     assert found.tobytes() == np.ascontiguousarray(expected).astype(dtype).tobytes()
 
@@ -202,7 +204,7 @@ def test_where_device_gives_the_hosts_bytes(
 
 
 def test_float_records_are_not_resized(tmp_path: Path) -> None:
-    record = encode_datum(float_data=[1.0] * 12, channels=3, height=2, width=2)
+    record = encode_datum(floats=[1.0] * 12, channels=3, height=2, width=2)
     source = write_database(tmp_path / "floats", [(b"a", record)])
     with pytest.raises(ConfigError, match=r"transform\.resize: .*only images of uint8 are resized"):
         prefetch.open(source=source, transform={"resize": [4, 4]})

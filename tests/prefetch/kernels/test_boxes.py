@@ -14,7 +14,6 @@ from prefetch._plan.draws import CounterDraws
 from prefetch._plan.random_words import RESIZED_CROP_WORDS, blocks_of
 from prefetch._transform.options import Transform
 
-
 FROZEN = [
     Box(0, 59, 373, 302),
     Box(51, 233, 155, 161),
@@ -100,7 +99,7 @@ def torchvision_box(height: int, width: int, rng: random.Random) -> tuple[int, i
 def test_sizes_are_distributed_as_torchvisions(height: int, width: int) -> None:
     num = 4000
     ours = np.array([resized_box(w, height, width, resizing())[2:] for w in draws(1, num)])
-    rng = random.Random(1)  # noqa: S311 - not for secrets
+    rng = random.Random(1)
     theirs = np.array([torchvision_box(height, width, rng) for _ in range(num)])
     for column in range(2):
         # Two samples of 4,000 of one distribution are farther apart than this once in 10,000.

@@ -70,7 +70,11 @@ def test_the_extension_is_built_in_every_checkout() -> None:
         ({"recipe": ()}, TypeError, "recipe must be a Recipe"),
         ({"recipe": RECIPE._replace(crop_height=-1)}, ValueError, "crop_height must be from 0"),
         ({"recipe": RECIPE._replace(crop_width=2**31)}, ValueError, "crop_width must be from 0"),
-        ({"recipe": RECIPE._replace(crop_height=2, crop_width=2)}, ValueError, "as high and wide as the crop"),
+        (
+            {"recipe": RECIPE._replace(crop_height=2, crop_width=2)},
+            ValueError,
+            "as high and wide as the crop",
+        ),
         ({"recipe": RECIPE._replace(scale=np.ones(1))}, TypeError, "scale must be float32"),
         (
             {"recipe": RECIPE._replace(mean_value=np.ones((1, 1), np.float32))},
