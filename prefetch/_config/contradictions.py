@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from prefetch._kernels.boxes import both_sides
 from prefetch._plan.mersenne import MAX_MERSENNE_SEED
 
 if TYPE_CHECKING:
@@ -203,27 +204,20 @@ def _check_sizes(config: FeedOptions) -> Iterator[Contradiction]:
 def _check_crop(transform: TransformConfig) -> Iterator[Contradiction]:
     """Yield whether the crop is larger than what every image is resized to."""
     random_crop, resize = transform.random_resized_crop, transform.resize
-    size: int | tuple[int, int] | None = None
-    if random_crop is not None:
-        size, name = random_crop.size, "random_resized_crop.size"
-    elif resize is not None and resize.size is not None:
-        size, name = resize.size, "resize.size"
-    elif resize is not None and resize.shorter is not None:
+    name, size = "random_resized_crop.size", None if random_crop is None else random_crop.size
+    crops = both_sides(transform.crop_size)
+    if resize is not None and size is None:
+        name, size = "resize.size", resize.size
         # The longer side may be long enough.
-        crop = transform.crop_size
-        shortest = min(crop) if isinstance(crop, tuple) else crop
-        if shortest > resize.shorter + 2 * transform.pad:
+        if resize.shorter is not None and min(crops) > resize.shorter + 2 * transform.pad:
             yield Contradiction(
                 ("transform.crop_size", "transform.resize.shorter"),
-                f"a crop of {shortest} pixels or more a side does not fit into images whose "
+                f"a crop of {min(crops)} pixels or more a side does not fit into images whose "
                 f"shorter side is {resize.shorter}",
             )
-        return
     if size is None:
         return
-    sides = size if isinstance(size, tuple) else (size, size)
-    crops = transform.crop_size
-    crops = crops if isinstance(crops, tuple) else (crops, crops)
+    sides = both_sides(size)
     if any(crop > side + 2 * transform.pad for crop, side in zip(crops, sides, strict=True)):
         yield Contradiction(
             ("transform.crop_size", f"transform.{name}"),

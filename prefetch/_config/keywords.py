@@ -67,18 +67,9 @@ class TransformKeywords(TypedDict, total=False):
 
     preset: Literal["imagenet-train", "imagenet-eval", "cifar-train"] | None
     random_resized_crop: (
-        RandomResizedCropKeywords
-        | RandomResizedCropConfig
-        | Mapping[str, Any]
-        | None
+        RandomResizedCropKeywords | RandomResizedCropConfig | Mapping[str, Any] | None
     )
-    resize: (
-        ResizeKeywords
-        | ResizeConfig
-        | Mapping[str, Any]
-        | Sequence[int]
-        | None
-    )
+    resize: ResizeKeywords | ResizeConfig | Mapping[str, Any] | Sequence[int] | None
     pad: int
     crop_size: int | Sequence[int]
     mirror: bool | Literal["train"]

@@ -110,8 +110,8 @@ class TransformConfig(Options):
     preset: Literal["imagenet-train", "imagenet-eval", "cifar-train"] | None = Field(
         default=None,
         description=(
-            "A recipe that has a name, such as imagenet-train: the options that the guide's page on "
-            "recipes lists; what else is given here replaces them."
+            "A recipe that has a name, such as imagenet-train: the options that the guide's page "
+            "on recipes lists; what else is given here replaces them."
         ),
     )
     random_resized_crop: RandomResizedCropConfig | None = Field(

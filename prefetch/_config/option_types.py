@@ -253,8 +253,9 @@ class Size:
         )
 
     def _is_side(self, value: object, least: int) -> TypeGuard[int]:
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        return is_number and least <= value <= self._most
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return least <= value <= self._most
 
 
 def _bounds(value: object) -> tuple[float, float]:

@@ -27,6 +27,7 @@ from prefetch._feed.own_functions import load_function
 from prefetch._feed.saved_state import Identity
 from prefetch._feed.subset_labels import read_labels
 from prefetch._kernels import selection
+from prefetch._kernels.boxes import both_sides
 from prefetch._kernels.contract import ResizeKind, Resizing
 from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
@@ -212,7 +213,7 @@ def _choose_resizing(options: TransformConfig) -> Resizing | None:
         least, most = random_crop.ratio
         return Resizing(
             ResizeKind.RANDOM_CROP,
-            *_both_sides(random_crop.size),
+            *both_sides(random_crop.size),
             random_crop.interpolation == "bicubic",
             *random_crop.scale,
             least,
@@ -225,11 +226,7 @@ def _choose_resizing(options: TransformConfig) -> Resizing | None:
     size = resize.shorter if resize.size is None else resize.size
     assert size is not None
     kind = ResizeKind.SHORTER_SIDE if resize.size is None else ResizeKind.BOTH_SIDES
-    return Resizing(kind, *_both_sides(size), resize.interpolation == "bicubic")
-
-
-def _both_sides(size: int | tuple[int, int]) -> tuple[int, int]:
-    return size if isinstance(size, tuple) else (size, size)
+    return Resizing(kind, *both_sides(size), resize.interpolation == "bicubic")
 
 
 def _choose_channels(

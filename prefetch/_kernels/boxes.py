@@ -39,6 +39,11 @@ class Box(NamedTuple):
     width: int
 
 
+def both_sides(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Return height and width of a size that may be one number for both."""
+    return size if isinstance(size, tuple) else (size, size)
+
+
 def needed_box(draws: Sequence[int], height: int, width: int, recipe: Recipe) -> Box:
     """Return the box of an image that its row is made of.
 

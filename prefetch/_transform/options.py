@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from prefetch._kernels.boxes import both_sides
 from prefetch._kernels.contract import Recipe, ResizeKind
 from prefetch._plan.random_words import RESIZED_CROP_WORDS, Word, blocks_of
 from prefetch._record.decode import MAX_PIXELS_PER_BYTE
@@ -137,8 +138,7 @@ class Transform:
         mean_image = self.mean_image
         if mean_image is not None:
             mean_image = np.ascontiguousarray(mean_image, np.float32)
-        crop = self.crop_size
-        height, width = crop if isinstance(crop, tuple) else (crop, crop)
+        height, width = both_sides(self.crop_size)
         return Recipe(
             crop_height=height,
             crop_width=width,

@@ -99,10 +99,12 @@ def drawn_recipe(
         modulo=bool(draw.integers(2)),
         swap_channels=bool(draw.integers(2)),
         channels_last=bool(draw.integers(2)),
-        unit_range=False,
+        unit_range=kind == 1 and bool(draw.integers(2)),
         mean_value=constants((0, 1, channels, 0)[kind]),
         mean_image=constants(*shape) if kind == 3 else None,
         scale=np.ones(1, np.float32) if no_scale else constants((1, channels)[draw.integers(2)]),
+        resizing=None,
+        pad=0,
     )
 
 

@@ -267,10 +267,9 @@ def part_of(
     """Return a part of an image that holds what its row is made of, and a little more."""
     height, width, _ = image.shape
     box = needed_box(words.tolist(), height, width, recipe)
-    top, left = box.top - rng.integers(0, 3), box.left - rng.integers(0, 3)
-    bottom, right = box.top + box.height, box.left + box.width
-    top, left = max(0, int(top)), max(0, int(left))
-    bottom, right = bottom + int(rng.integers(0, 3)), right + int(rng.integers(0, 3))
+    above, before, below, behind = rng.integers(0, 3, 4).tolist()
+    top, left = max(0, box.top - above), max(0, box.left - before)
+    bottom, right = box.top + box.height + below, box.left + box.width + behind
     return image[top:bottom, left:right].copy(), (top, left, height, width)
 
 

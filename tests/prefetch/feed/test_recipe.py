@@ -16,7 +16,8 @@ from prefetch._kernels.boxes import resized_box
 from prefetch._kernels.contract import ResizeKind, Resizing
 from prefetch._plan.draws import CounterDraws
 from prefetch._plan.random_words import RESIZED_CROP_WORDS, blocks_of
-from prefetch.testing import encode_datum, encode_image, write_database
+from prefetch._record.wire import encode_datum
+from prefetch.testing import encode_image, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ def pictures(num: int) -> list[NDArray[np.uint8]]:
     rng = np.random.default_rng(1)
     sizes = rng.integers(40, 90, (num, 2)).tolist()
     return [
-        cv2.resize(rng.integers(0, 256, (7, 7, 3), dtype=np.uint8), (width, height))
+        np.asarray(cv2.resize(rng.integers(0, 256, (7, 7, 3), dtype=np.uint8), (width, height)))
         for height, width in sizes
     ]
 
@@ -41,12 +42,14 @@ def pictures(num: int) -> list[NDArray[np.uint8]]:
 @pytest.fixture
 def encoded(tmp_path: Path) -> tuple[Path, list[NDArray[np.uint8]]]:
     """Return a database of JPEGs, and their pixels, RGB."""
-    records, decoded = [], []
+    records: list[tuple[bytes, bytes]] = []
+    decoded: list[NDArray[np.uint8]] = []
     for number, picture in enumerate(pictures(12)):
         _, file = cv2.imencode(".jpg", picture[:, :, ::-1])
         jpeg = encode_datum(data=file.tobytes(), encoded=True, label=number)
         records.append((b"%04d" % number, jpeg))
-        decoded.append(cv2.imdecode(file, cv2.IMREAD_COLOR)[:, :, ::-1])
+        pixels: Any = cv2.imdecode(file, cv2.IMREAD_COLOR)
+        decoded.append(pixels[:, :, ::-1])
     return write_database(tmp_path / "jpegs", records), decoded
 
 
@@ -85,7 +88,7 @@ def test_imagenet_train_is_pillows_resized_crop_mirrored_and_normalized(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     source, images = request.getfixturevalue(kind)
-    transform = {"preset": "imagenet-train", "random_resized_crop": {"size": 32}}
+    transform: dict[str, Any] = {"preset": "imagenet-train", "random_resized_crop": {"size": 32}}
     if kind == "raw":
         transform["force_color"] = False
     found = served(source, transform=transform)
@@ -96,7 +99,7 @@ def test_imagenet_train_is_pillows_resized_crop_mirrored_and_normalized(
     )  # fmt: skip
     expected = []
     for image, drawn in zip(images, words(len(images)), strict=True):
-        box = resized_box(drawn, *image.shape[:2], resizing)
+        box = resized_box(drawn, image.shape[0], image.shape[1], resizing)
         cut = image[box.top : box.top + box.height, box.left : box.left + box.width]
         made = np.asarray(Image.fromarray(cut).resize((32, 32), Image.Resampling.BILINEAR))
         expected.append(normalized(made[:, ::-1] if drawn[0] >> 31 else made))
@@ -109,7 +112,11 @@ def test_imagenet_eval_is_pillows_resize_and_the_centre(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     source, images = request.getfixturevalue(kind)
-    transform = {"preset": "imagenet-eval", "resize": {"shorter": 30}, "crop_size": 24}
+    transform: dict[str, Any] = {
+        "preset": "imagenet-eval",
+        "resize": {"shorter": 30},
+        "crop_size": 24,
+    }
     if kind == "raw":
         transform["force_color"] = False
     found = served(source, phase="test", transform=transform)
@@ -132,7 +139,7 @@ def test_cifar_train_pads_with_black_and_crops(tmp_path: Path) -> None:
 
     found = served(source, transform=options)
 
-    drawn = CounterDraws(SEED).words_at(np.zeros(9), np.arange(9)).tolist()
+    drawn = CounterDraws(SEED).words_at(np.zeros(9, np.int64), np.arange(9)).tolist()
     for image, row, (mirror, top_word, left_word) in zip(images, found, drawn, strict=True):
         padded = np.pad(image, ((0, 0), (4, 4), (4, 4)))
         top, left = top_word * 9 >> 32, left_word * 9 >> 32

@@ -14,6 +14,7 @@ from prefetch._plan.draws import CounterDraws
 from prefetch._plan.random_words import RESIZED_CROP_WORDS, blocks_of
 from prefetch._transform.options import Transform
 
+FIRST = np.zeros(1, np.int64)
 FROZEN = [
     Box(0, 59, 373, 302),
     Box(51, 233, 155, 161),
@@ -38,7 +39,7 @@ def draws(seed: int, num: int, epoch: int = 0) -> list[list[int]]:
 
 def test_a_random_resized_crop_has_forty_words_behind_the_first_three() -> None:
     assert len(draws(3, 1)[0]) == 3 + 40
-    whole = CounterDraws(3, blocks=np.arange(1, 14)).words_at(np.zeros(1), np.zeros(1)).tolist()[0]
+    whole = CounterDraws(3, blocks=np.arange(1, 14)).words_at(FIRST, FIRST).tolist()[0]
     words = draws(3, 1)[0]
     # Word i is in column i - 1 where all blocks are drawn: the fourth word has no column.
     assert words[:3] == whole[:3]
