@@ -47,9 +47,21 @@ INLINE void blend_line(const struct line_blend *blend, size_t num_pairs)
     blend_bytes(own.from + last, own.from_step, own.pairs, num_pairs, last_step, own.to + last);
 }
 
+/* Of lines too short for a vector nothing behind them may be read: copied, or one by one. */
 static void blend_short_line(const struct line_blend *blend)
 {
-    for (size_t at = 0; at < blend->num_bytes; at++) {
+    enum { MAX_COPIED = 16 };
+    uint8_t lines[MAX_COPIED * BLOCK_LINES], to[BLOCK_LINES];
+    const size_t num_bytes = blend->num_bytes < BLOCK_LINES ? blend->num_bytes : 0;
+    if (blend->num_taps <= MAX_COPIED) {
+        for (size_t tap = 0; tap < blend->num_taps; tap++)
+            memcpy(lines + BLOCK_LINES * tap, blend->from + tap * blend->from_step, num_bytes);
+        blend_bytes(lines, BLOCK_LINES, blend->pairs, pairs_of(blend->num_taps),
+                    last_step_of(blend->num_taps, BLOCK_LINES), to);
+        memcpy(blend->to, to, num_bytes);
+        return;
+    }
+    for (size_t at = 0; at < num_bytes; at++) {
         int32_t sum = 1 << (FRACTION_BITS - 1);
         for (size_t tap = 0; tap < blend->num_taps; tap++)
             sum += coefficient_of(&blend->pairs[tap / 2], tap % 2) *
