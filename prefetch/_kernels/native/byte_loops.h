@@ -1,6 +1,7 @@
 /* The loops of resizing, for whatever chip the including file is compiled for: along lines, and
  * across them. Across, a block of lines is turned, so that a column is a vector, and what is done
  * to it is the same as to a line; then it is turned back. */
+#include "blend.h"
 #include "byte_vectors.h"
 #include "resize_loops.h"
 
