@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -339,21 +340,23 @@ def test_images_that_find_no_memory_are_refused_and_the_next_one_is_resized() ->
 
 
 def test_others_run_while_an_image_is_resized() -> None:
-    image = np.zeros((3, 2000, 2000), np.uint8)
-    out = np.zeros((3, 1900, 1900), np.uint8)
-    began, steps, done = threading.Event(), 0, False
+    image = np.zeros((1, 300, 300), np.uint8)
+    out = np.zeros((1, 200, 200), np.uint8)
+    began, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        nonlocal done
         began.set()
-        for _ in range(20):
-            _c.resize(image, (0, 0, 2000, 2000), (1900, 1900), (0, 0, 1900, 1900), 1, out)
-        done = True
+        _c.resize(image, (0, 0, 300, 300), (200, 200), (0, 0, 200, 200), 1, out)
+        done.set()
 
-    working = threading.Thread(target=work)
-    working.start()
-    began.wait()
-    while not done:
-        steps += 1
-    working.join()
-    assert 1000 < steps
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # nobody has to give the GIL up who does not want to
+    try:
+        working = threading.Thread(target=work)
+        working.start()
+        began.wait()
+        assert not done.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+        working.join()
+    assert done.is_set()
