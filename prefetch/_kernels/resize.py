@@ -166,7 +166,8 @@ def _resample_rows(
     sums = np.full((pixels.shape[0], num_out, pixels.shape[2]), half, np.int32)
     for tap in range(taps.coefficients.shape[1]):
         sums += pixels[:, taps.firsts + tap] * taps.coefficients[:, tap, None]
-    return np.clip(sums >> FRACTION_BITS, 0, 255).astype(np.uint8)
+    resampled: NDArray[np.uint8] = np.clip(sums >> FRACTION_BITS, 0, 255).astype(np.uint8)
+    return resampled
 
 
 def _resample_columns(

@@ -1,5 +1,5 @@
-/* The weighted sum of lines, a vector of bytes at a time. It is exact, so that all chips give the same
- * bytes. */
+/* The weighted sum of lines, a vector of bytes at a time. It is exact, so that all chips give the
+ * same bytes. */
 #ifndef RINGFEED_BLEND_H
 #define RINGFEED_BLEND_H
 
