@@ -1,4 +1,5 @@
-# The C extension: Kernels, NativeKernels and SumKernels, whose docstrings describe it.
+# The C extension: Kernels, NativeKernels, ResizeKernels and SumKernels, whose docstrings describe
+# it.
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefetch._kernels.contract import FilledPart, IndexedPart, Outcome, Part, Recipe
+from prefetch._kernels.resize import Interpolation
 
 def fill(
     values: Sequence[memoryview],
@@ -58,6 +60,22 @@ def fill_image(
     part: Part | None,
     /,
 ) -> tuple[int, tuple[int, ...]] | None: ...
+def resize(
+    image: NDArray[np.uint8],
+    box: tuple[int, int, int, int],
+    size: tuple[int, int],
+    part: tuple[int, int, int, int],
+    interpolation: Interpolation,
+    out: NDArray[np.uint8],
+    /,
+) -> None: ...
+def find_taps(
+    sizes: tuple[int, int],
+    interpolation: Interpolation,
+    firsts: NDArray[np.int32],
+    coefficients: NDArray[np.int32],
+    /,
+) -> int: ...
 def find_bytes(
     values: Sequence[memoryview], shape: tuple[int, int, int], /
 ) -> list[memoryview | None]: ...

@@ -12,8 +12,9 @@ The reference is Pillow itself, at the version that the tests are pinned to
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,6 +49,59 @@ class Taps(NamedTuple):
     coefficients: NDArray[np.int32]
 
 
+class ResizeKernels(Protocol):
+    """What resizing there is in C, beside the feed's. Thread-safe; `resize` releases the GIL."""
+
+    def resize(  # noqa: PLR0917 - as in C
+        self,
+        image: NDArray[np.uint8],
+        box: tuple[int, int, int, int],
+        size: tuple[int, int],
+        part: tuple[int, int, int, int],
+        interpolation: Interpolation,
+        out: NDArray[np.uint8],
+        /,
+    ) -> None:
+        """Resize a box of an image, and store a part of the result.
+
+        Args:
+            image: uint8 (channels, height, width): C-contiguous but for gaps between rows or
+                channels, or a transposed view of one whose channels are the last axis.
+            box: (top, left, height, width) in the image, in pixels; nothing around it counts.
+            size: (height, width) of the resized box.
+            part: (top, left, height, width) in the resized box; only this is computed.
+            interpolation: The filter.
+            out: uint8 (channels, height, width) of the part, C-contiguous: as `resize` has it.
+
+        Raises:
+            ValueError: A rectangle is empty or reaches out, or an array is of another layout.
+        """
+
+    def find_taps(
+        self,
+        sizes: tuple[int, int],
+        interpolation: Interpolation,
+        firsts: NDArray[np.int32],
+        coefficients: NDArray[np.int32],
+        /,
+    ) -> int:
+        """Store an axis's `Taps`, so that another kernel needs whole numbers only.
+
+        Args:
+            sizes: (num_in, num_out) of the axis.
+            interpolation: The filter.
+            firsts: (num_out,), C-contiguous, is written.
+            coefficients: (num_out, room), C-contiguous, is written; 0 behind the taps there are.
+                `most_taps` says how many need room.
+
+        Returns:
+            How many taps there are.
+
+        Raises:
+            ValueError: There is room for fewer.
+        """
+
+
 def _weigh(distances: NDArray[np.float64], interpolation: Interpolation) -> NDArray[np.float64]:
     """Return the filter's values at distances from its centre, as float64."""
     x = np.abs(distances)
@@ -56,6 +110,12 @@ def _weigh(distances: NDArray[np.float64], interpolation: Interpolation) -> NDAr
     near = (1.5 * x - 2.5) * x * x + 1.0
     far = (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5
     return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+
+
+def most_taps(num_in: int, num_out: int, interpolation: Interpolation) -> int:
+    """Return a number of taps that an axis does not exceed; it grows with ``num_in / num_out``."""
+    reach = _RADIUS[interpolation] * max(num_in / num_out, 1.0)
+    return min(2 * math.ceil(reach) + 1, num_in)
 
 
 def find_taps(num_in: int, num_out: int, interpolation: Interpolation) -> Taps:
@@ -106,7 +166,8 @@ def _resample_rows(
     sums = np.full((pixels.shape[0], num_out, pixels.shape[2]), half, np.int32)
     for tap in range(taps.coefficients.shape[1]):
         sums += pixels[:, taps.firsts + tap] * taps.coefficients[:, tap, None]
-    return np.clip(sums >> FRACTION_BITS, 0, 255).astype(np.uint8)
+    resampled: NDArray[np.uint8] = np.clip(sums >> FRACTION_BITS, 0, 255).astype(np.uint8)
+    return resampled
 
 
 def _resample_columns(

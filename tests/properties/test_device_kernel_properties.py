@@ -104,7 +104,8 @@ def arithmetic(draw: st.DrawFn, recipe: Recipe, image: tuple[int, int, int]) -> 
             rng = np.random.default_rng(draw(st.integers(0, 99)))
             recipe = recipe._replace(mean_image=rng.random(image, np.float32) * np.float32(255))
     scale = draw(numbers(draw(nums))) if draw(st.booleans()) else recipe.scale
-    return recipe._replace(scale=scale)
+    unit_range = recipe.mean_image is None and draw(st.booleans())
+    return recipe._replace(scale=scale, unit_range=unit_range)
 
 
 def run(kernels: dict[str, HostKernel], task: Task, out: NDArray[Any]) -> None:

@@ -1,6 +1,7 @@
 /* The loops of resizing, for whatever chip the including file is compiled for: along lines, and
  * across them. Across, a block of lines is turned, so that a column is a vector, and what is done
  * to it is the same as to a line; then it is turned back. */
+#include "blend.h"
 #include "byte_vectors.h"
 #include "resize_loops.h"
 
@@ -47,9 +48,21 @@ INLINE void blend_line(const struct line_blend *blend, size_t num_pairs)
     blend_bytes(own.from + last, own.from_step, own.pairs, num_pairs, last_step, own.to + last);
 }
 
+/* Of lines too short for a vector nothing behind them may be read: copied, or one by one. */
 static void blend_short_line(const struct line_blend *blend)
 {
-    for (size_t at = 0; at < blend->num_bytes; at++) {
+    enum { MAX_COPIED = 16 };
+    uint8_t lines[MAX_COPIED * BLOCK_LINES], to[BLOCK_LINES];
+    const size_t num_bytes = blend->num_bytes < BLOCK_LINES ? blend->num_bytes : 0;
+    if (blend->num_taps <= MAX_COPIED) {
+        for (size_t tap = 0; tap < blend->num_taps; tap++)
+            memcpy(lines + BLOCK_LINES * tap, blend->from + tap * blend->from_step, num_bytes);
+        blend_bytes(lines, BLOCK_LINES, blend->pairs, pairs_of(blend->num_taps),
+                    last_step_of(blend->num_taps, BLOCK_LINES), to);
+        memcpy(blend->to, to, num_bytes);
+        return;
+    }
+    for (size_t at = 0; at < num_bytes; at++) {
         int32_t sum = 1 << (FRACTION_BITS - 1);
         for (size_t tap = 0; tap < blend->num_taps; tap++)
             sum += coefficient_of(&blend->pairs[tap / 2], tap % 2) *
@@ -83,17 +96,17 @@ static void turn_all(const uint8_t *const lines[BLOCK_LINES], size_t num_bytes, 
 }
 
 /* Compute up to 16 outputs of a channel, for a block of lines, and turn them back. */
-INLINE void shrink_columns(const struct line_shrink *shrink, size_t channel, size_t first,
-                           size_t num, size_t num_pairs, uint8_t *const lines[BLOCK_LINES])
+INLINE void resample_outputs(const struct line_resampling *task, size_t channel, size_t first,
+                             size_t num, size_t num_pairs, uint8_t *const lines[BLOCK_LINES])
 {
-    const struct taps *taps = shrink->taps;
-    const size_t step = BLOCK_LINES * shrink->num_channels;
+    const struct taps *taps = task->taps;
+    const size_t step = BLOCK_LINES * task->num_channels;
     const size_t last_step = last_step_of(taps->num_taps, step);
-    const uint8_t *from = shrink->columns + BLOCK_LINES * channel;
+    const uint8_t *from = task->columns + BLOCK_LINES * channel;
     uint8_t outputs[BLOCK_LINES * BLOCK_COLUMNS];
     for (size_t i = 0; i < num; i++) {
         const size_t output = first + i;
-        const size_t pixel = taps->firsts[output] - taps->firsts[shrink->first];
+        const size_t pixel = taps->firsts[output] - taps->firsts[task->first];
         blend_bytes(from + step * pixel, step, taps->pairs + output * num_pairs, num_pairs,
                     last_step, outputs + BLOCK_LINES * i);
     }
@@ -106,38 +119,38 @@ INLINE void shrink_columns(const struct line_shrink *shrink, size_t channel, siz
             lines[line][i] = outputs[BLOCK_LINES * i + line];
 }
 
-INLINE void shrink_block(const struct line_shrink *shrink, size_t first_line, size_t num_pairs)
+INLINE void resample_block(const struct line_resampling *task, size_t first_line, size_t num_pairs)
 {
-    const size_t num_lines = shrink->num_lines - first_line;
-    const size_t end = shrink->first + shrink->num;
-    for (size_t channel = 0; channel < shrink->num_channels; channel++) {
-        for (size_t output = shrink->first; output < end;) {
+    const size_t num_lines = task->num_lines - first_line;
+    const size_t end = task->first + task->num;
+    for (size_t channel = 0; channel < task->num_channels; channel++) {
+        for (size_t output = task->first; output < end;) {
             const size_t left = end - output;
             uint8_t *lines[BLOCK_LINES];
-            uint8_t *to = shrink->to + channel * shrink->to_channel_step +
-                          first_line * shrink->to_step + (output - shrink->first);
+            uint8_t *to = task->to + channel * task->to_channel_step +
+                          first_line * task->to_step + (output - task->first);
             for (size_t line = 0; line < BLOCK_LINES; line++)
-                lines[line] = to + (line < num_lines ? line : num_lines - 1) * shrink->to_step;
+                lines[line] = to + (line < num_lines ? line : num_lines - 1) * task->to_step;
             const size_t num = left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS;
-            shrink_columns(shrink, channel, output, num, num_pairs, lines);
+            resample_outputs(task, channel, output, num, num_pairs, lines);
             /* The last 16 overlap those before them, where there are so many. */
             output += left > BLOCK_COLUMNS && left < 2 * BLOCK_COLUMNS ? left - BLOCK_COLUMNS : num;
         }
     }
 }
 
-static void shrink_lines(const struct line_shrink *shrink)
+static void resample_lines(const struct line_resampling *task)
 {
-    const struct taps *taps = shrink->taps;
-    const size_t last = shrink->first + shrink->num - 1;
-    const size_t num_pixels = taps->firsts[last] + taps->num_taps - taps->firsts[shrink->first];
-    for (size_t line = 0; line < shrink->num_lines; line += BLOCK_LINES) {
+    const struct taps *taps = task->taps;
+    const size_t last = task->first + task->num - 1;
+    const size_t num_pixels = taps->firsts[last] + taps->num_taps - taps->firsts[task->first];
+    for (size_t line = 0; line < task->num_lines; line += BLOCK_LINES) {
         const uint8_t *lines[BLOCK_LINES];
         for (size_t i = 0; i < BLOCK_LINES; i++) {
-            const size_t own = line + i < shrink->num_lines ? line + i : shrink->num_lines - 1;
-            lines[i] = shrink->from + own * shrink->from_step;
+            const size_t own = line + i < task->num_lines ? line + i : task->num_lines - 1;
+            lines[i] = task->from + own * task->from_step;
         }
-        turn_all(lines, num_pixels * shrink->num_channels, shrink->columns);
-        WITH_NUM_PAIRS(taps->num_pairs, shrink_block(shrink, line, NUM_PAIRS));
+        turn_all(lines, num_pixels * task->num_channels, task->columns);
+        WITH_NUM_PAIRS(taps->num_pairs, resample_block(task, line, NUM_PAIRS));
     }
 }

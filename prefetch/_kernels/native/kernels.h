@@ -235,7 +235,7 @@ struct plane {
 #define UNIT 0.003921569f
 
 struct line_blend;
-struct line_shrink;
+struct line_resampling;
 
 struct loops {
     /* (pixel - mean) * scale. */
@@ -249,7 +249,7 @@ struct loops {
                        size_t num, uint8_t *to);
     /* resize_loops.h */
     void (*blend_lines)(const struct line_blend *blend);
-    void (*shrink_lines)(const struct line_shrink *shrink);
+    void (*resample_lines)(const struct line_resampling *resampling);
 };
 
 extern const struct loops baseline_loops;

@@ -240,5 +240,5 @@ const struct loops LOOPS = {
     .split_three = split_three,
     .join_three = join_three,
     .blend_lines = blend_lines,
-    .shrink_lines = shrink_lines,
+    .resample_lines = resample_lines,
 };

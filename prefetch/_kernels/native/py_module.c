@@ -67,6 +67,10 @@ static PyMethodDef functions[] = {
               "resize(image, box, size, part, interpolation, out, /)\n--\n\n"
               "Resize a box of an image and store a part of the result, as of "
               "prefetch._kernels.resize.resize."),
+    PY_METHOD(find_taps,
+              "find_taps(sizes, interpolation, firsts, coefficients, /)\n--\n\n"
+              "Store what an axis is resampled by, as prefetch._kernels.resize.find_taps does, and "
+              "return the number of taps."),
     PY_METHOD(
         find_bytes,
         "find_bytes(values, shape, /)\n--\n\n"

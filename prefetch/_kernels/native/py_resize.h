@@ -5,5 +5,6 @@
 #include "py_arguments.h"
 
 PY_FUNCTION(py_resize);
+PY_FUNCTION(py_find_taps);
 
 #endif

@@ -22,7 +22,7 @@ static struct range range_of(const struct taps *taps, size_t first, size_t num)
     return (struct range){taps->firsts[first], taps->firsts[first + num - 1] + taps->num_taps};
 }
 
-/* Let scratch memory hold so many lines of some bytes; where it begins is aligned as vectors are. */
+/* Let scratch memory hold so many lines of some bytes; they begin where vectors may. */
 static uint8_t *hold(struct scratch_bytes *scratch, size_t num_lines, size_t line_bytes)
 {
     enum { ALIGNMENT = 64 };
@@ -70,7 +70,7 @@ static bool resample_columns(const struct pixels *pixels, size_t num_rows, const
     if (columns == NULL)
         return false;
     for (size_t plane = 0; plane < pixels->num_planes; plane++) {
-        const struct line_shrink shrink = {
+        const struct line_resampling task = {
             .from = pixels->from + plane * pixels->plane_step,
             .from_step = pixels->row_step,
             .num_lines = num_rows,
@@ -83,7 +83,7 @@ static bool resample_columns(const struct pixels *pixels, size_t num_rows, const
             .to_step = num,
             .to_channel_step = num_rows * num,
         };
-        chosen_loops->shrink_lines(&shrink);
+        chosen_loops->resample_lines(&task);
     }
     return true;
 }
@@ -97,7 +97,8 @@ static bool is_rows_first(const struct box *box, size_t height, size_t width)
     return width >= box->width || box->height - height > 2 * (box->width - width);
 }
 
-static struct image planar_image(const uint8_t *pixels, size_t channels, size_t height, size_t width)
+static struct image planar_image(const uint8_t *pixels, size_t channels, size_t height,
+                                 size_t width)
 {
     return (struct image){
         .pixels = pixels,
@@ -121,15 +122,15 @@ static bool resize_rows_first(const struct pixels *pixels, const struct box *par
     of_image.from += scratch->row_taps.firsts[part->top] * pixels->row_step +
                      columns.first * pixels->num_channels;
     resample_rows(&of_image, &scratch->row_taps, part->top, part->height, row_bytes, between);
-    const struct pixels shrunk = {
+    const struct pixels resampled = {
         .from = between,
         .num_planes = pixels->num_planes,
         .plane_step = part->height * row_bytes,
         .row_step = row_bytes,
         .num_channels = pixels->num_channels,
     };
-    return resample_columns(&shrunk, part->height, &scratch->column_taps, part->left, part->width,
-                            &scratch->columns, to);
+    return resample_columns(&resampled, part->height, &scratch->column_taps, part->left,
+                            part->width, &scratch->columns, to);
 }
 
 static bool resize_columns_first(const struct pixels *pixels, const struct box *part,
@@ -147,14 +148,14 @@ static bool resize_columns_first(const struct pixels *pixels, const struct box *
     if (!resample_columns(&of_image, num_rows, &scratch->column_taps, part->left, part->width,
                           &scratch->columns, between))
         return false;
-    const struct pixels shrunk = {
+    const struct pixels resampled = {
         .from = between,
         .num_planes = num_channels,
         .plane_step = num_rows * part->width,
         .row_step = part->width,
         .num_channels = 1,
     };
-    resample_rows(&shrunk, &scratch->row_taps, part->top, part->height, part->width, to);
+    resample_rows(&resampled, &scratch->row_taps, part->top, part->height, part->width, to);
     return true;
 }
 

@@ -14,7 +14,7 @@ struct line_blend {
 };
 
 /* Lines, each of which becomes one of some outputs of an axis. */
-struct line_shrink {
+struct line_resampling {
     const uint8_t *from; /* at the first pixel that the first output needs */
     size_t from_step, num_lines;
     size_t num_channels; /* that lie side by side in a line, and come apart */
