@@ -343,12 +343,17 @@ def test_images_that_find_no_memory_are_refused_and_the_next_one_is_resized() ->
 def test_others_run_while_an_image_is_resized() -> None:
     image = np.zeros((1, 300, 300), np.uint8)
     out = np.zeros((1, 200, 200), np.uint8)
-    began, done = threading.Event(), threading.Event()
+    began, stop = threading.Event(), threading.Event()
+    whole, part = (0, 0, 300, 300), (0, 0, 200, 200)
+    stopped = []
 
     def work() -> None:
         began.set()
-        _c.resize(image, (0, 0, 300, 300), (200, 200), (0, 0, 200, 200), Interpolation.BICUBIC, out)
-        done.set()
+        for _ in range(20_000):  # some seconds, and a few calls where others run
+            _c.resize(image, whole, (200, 200), part, Interpolation.BICUBIC, out)
+            if stop.is_set():
+                stopped.append(True)
+                return
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(100)  # nobody has to give the GIL up who does not want to
@@ -356,8 +361,8 @@ def test_others_run_while_an_image_is_resized() -> None:
         working = threading.Thread(target=work)
         working.start()
         began.wait()
-        assert not done.is_set()
+        stop.set()
+        working.join()
     finally:
         sys.setswitchinterval(interval)
-        working.join()
-    assert done.is_set()
+    assert stopped
