@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +65,61 @@ class Resizing(NamedTuple):
         if width <= height:
             return int(self.height * height / width), self.height
         return self.height, int(self.height * width / height)
+
+
+class Jitter(NamedTuple):
+    """What colour jitter does (`prefetch._kernels.jitter`); the C kernel reads it in this order.
+
+    Attributes:
+        brightness: The least and the greatest factor, 0 to `MOST_FACTOR`; `UNCHANGED`: left out.
+        contrast: The same.
+        saturation: The same.
+        red_first: Whether stored pixels of three channels are red, green, blue; otherwise they are
+            blue, green, red.
+    """
+
+    brightness: tuple[float, float]
+    contrast: tuple[float, float]
+    saturation: tuple[float, float]
+    red_first: bool
+
+
+UNCHANGED: Final = (1.0, 1.0)
+"""The factors of an operation of colour jitter that changes nothing, and so is left out."""
+
+MOST_FACTOR: Final = 1e6
+"""The greatest factor of colour jitter; far smaller ones leave nothing but black and white."""
+
+
+class ErasingMode(IntEnum):
+    """What random erasing writes: zeros, a normal number a channel, or one a value."""
+
+    CONST = 0
+    RAND = 1
+    PIXEL = 2
+
+
+class Erasing(NamedTuple):
+    """What random erasing does (`prefetch._kernels.erasing`); the C kernel reads it in this order.
+
+    Attributes:
+        probability: Of a record, to have a box erased.
+        least_scale: Least share of the window's area that the box has.
+        most_scale: Most.
+        log_least_ratio: Logarithm of the least height of the box, in widths.
+        log_most_ratio: Of the most.
+        mode: An `ErasingMode`.
+        noise: float32 (65536,): `prefetch._kernels.erasing.noise_table`. None where the mode is
+            CONST.
+    """
+
+    probability: float
+    least_scale: float
+    most_scale: float
+    log_least_ratio: float
+    log_most_ratio: float
+    mode: int
+    noise: NDArray[np.float32] | None
 
 
 class Recipe(NamedTuple):

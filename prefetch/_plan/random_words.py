@@ -56,3 +56,14 @@ def reduce_word(word: int, extent: int, *, modulo: bool) -> int:
     # A NumPy scalar would overflow in the product.
     word = int(word)
     return word % extent if modulo else word * extent >> 32
+
+
+def draw_between(word: int, low: float, high: float) -> float:
+    """Return a number between two, evenly drawn by a raw word.
+
+    Args:
+        word: 0 to 2^32 - 1.
+        low: What a word of 0 gives.
+        high: What the largest word comes close to.
+    """
+    return low + word / 4294967296 * (high - low)

@@ -130,6 +130,25 @@ struct resizing {
     double least_scale, most_scale, least_ratio, most_ratio, log_least_ratio, log_most_ratio;
 };
 
+/* Random words that a record takes for colour jitter, and for random erasing. */
+enum { NUM_JITTER_WORDS = 4, NUM_ERASING_WORDS = 44 };
+
+/* Jitter of _kernels/contract.py: the least and greatest factors of brightness, contrast and
+ * saturation; both 1: left out. */
+struct jitter {
+    double low[3], high[3];
+    bool red_first;
+};
+
+enum erasing_mode { ERASES_TO_ZERO, ERASES_TO_ONE_NUMBER, ERASES_TO_NUMBERS };
+
+/* Erasing of _kernels/contract.py. */
+struct erasing {
+    double probability, least_scale, most_scale, log_least_ratio, log_most_ratio;
+    enum erasing_mode mode;
+    const uint8_t *noise; /* float32 (65536,) of any alignment; NULL where zeros are written */
+};
+
 /* Recipe of _kernels/contract.py. Arrays are float32, of any alignment. */
 struct recipe {
     int64_t crop_height, crop_width; /* 0 for none */
@@ -191,6 +210,13 @@ static inline uint32_t reduce_word(uint32_t word, int64_t extent, bool modulo)
     return (uint32_t)(modulo ? word % range : (word * range) >> 32);
 }
 
+/* Return a number between two, evenly drawn: draw_between of _plan/random_words.py. Doubles have a
+ * rounding after each operation, as Python's. */
+static inline double draw_between(uint32_t word, double low, double high)
+{
+    return low + word / 4294967296.0 * (high - low);
+}
+
 /* made_pixels.c */
 
 /* Make the pixels that the crop is taken from, of those of an image: resized, padded. The image then
@@ -237,6 +263,27 @@ struct plane {
 struct line_blend;
 struct line_resampling;
 
+/* A step of colour jitter: each pixel becomes base + factor * (pixel - base). */
+struct jitter_step {
+    enum { NO_BASE, ONE_BASE, GREY_BASE } base_kind; /* GREY_BASE: of three channels only */
+    float base, factor;
+};
+
+/* At most so many pixels are jittered in a run, so that float32 holds the sum of their grey. */
+enum { MOST_JITTERED = 65536 };
+
+struct jitter_run {
+    uint8_t *planes[3]; /* red, green and blue; or one plane */
+    size_t num_channels; /* 1 or 3 */
+    size_t num;          /* pixels, at most MOST_JITTERED */
+    struct jitter_step steps[3];
+    int num_steps;
+    bool sums; /* whether the sum is asked for */
+};
+
+/* Numbers of noise that are drawn at once. */
+enum { NOISE_NUMBERS = 64 };
+
 struct loops {
     /* (pixel - mean) * scale. */
     void (*plane_from_bytes)(const struct plane *plane);
@@ -250,6 +297,10 @@ struct loops {
     /* resize_loops.h */
     void (*blend_lines)(const struct line_blend *blend);
     void (*resample_lines)(const struct line_resampling *resampling);
+    /* Change pixels in place; return the sum of their grey, if it is asked for. */
+    uint64_t (*jitter_bytes)(const struct jitter_run *run);
+    /* Store NOISE_NUMBERS float32 of the table: those of a key's words from a block of four on. */
+    void (*draw_noise)(const uint32_t key[2], uint32_t block, const uint8_t *table, uint8_t *to);
 };
 
 extern const struct loops baseline_loops;
