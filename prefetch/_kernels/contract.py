@@ -5,6 +5,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
+from prefetch._plan.random_words import (
+    ERASING_WORDS,
+    JITTER_WORDS,
+    NUM_WORDS,
+    RESIZED_CROP_WORDS,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -144,6 +151,10 @@ class Recipe(NamedTuple):
             uint8 have neither, and a scale of 1.
         resizing: What is done to an image before the crop; None for nothing.
         pad: Pixels of zeros added on each side, behind the resizing and before the crop.
+        jitter: How the colours of the window are changed; None for not at all. Not together with
+            mean_image.
+        erasing: How a box of a row is written over in the end; None for not at all. Not for rows of
+            uint8.
     """
 
     crop_height: int
@@ -159,11 +170,33 @@ class Recipe(NamedTuple):
     mean_image: NDArray[np.float32] | None
     resizing: Resizing | None
     pad: int
+    jitter: Jitter | None
+    erasing: Erasing | None
 
     @property
     def makes_pixels(self) -> bool:
-        """Whether pixels are made of other pixels before the window is taken."""
-        return self.resizing is not None or self.pad > 0
+        """Whether pixels are made of other pixels before they become numbers."""
+        return self.resizing is not None or self.pad > 0 or self.jitter is not None
+
+    @property
+    def drawn_words(self) -> tuple[range, ...]:
+        """Which random words a record takes behind the first three, in the order of columns."""
+        resizing = self.resizing
+        is_drawn = resizing is not None and resizing.kind == ResizeKind.RANDOM_CROP
+        return (
+            *((RESIZED_CROP_WORDS,) if is_drawn else ()),
+            *((JITTER_WORDS,) if self.jitter is not None else ()),
+            *((ERASING_WORDS,) if self.erasing is not None else ()),
+        )
+
+    def columns_of(self, words: range) -> slice:
+        """Return in which columns of an array of random words some of `drawn_words` are."""
+        start = NUM_WORDS
+        for drawn in self.drawn_words:
+            if drawn == words:
+                break
+            start += len(drawn)
+        return slice(start, start + len(words))
 
     def whole_size(self, height: int, width: int) -> tuple[int, int]:
         """Return the size that the crop is taken from, of an image of some height and width."""

@@ -74,9 +74,10 @@ def _base(
 
 def _grey(planes: NDArray[np.float32], *, red_first: bool) -> NDArray[np.float32]:
     """Return the grey of planes of whole numbers: float32 (height, width), whole numbers too."""
-    if len(planes) == 1:
-        return planes[0]
-    red, green, blue = planes if red_first else planes[::-1]
-    # Whole numbers below 2^24, of which float32 holds each one.
-    weighted = np.float32(19595) * red + np.float32(38470) * green + np.float32(7471) * blue
-    return np.trunc((weighted + np.float32(32768)) * np.float32(2**-16))
+    grey: NDArray[np.float32] = planes[0]
+    if len(planes) == 3:
+        red, green, blue = planes if red_first else planes[::-1]
+        # Whole numbers below 2^24, of which float32 holds each one.
+        weighted = np.float32(19595) * red + np.float32(38470) * green + np.float32(7471) * blue
+        grey = np.trunc((weighted + np.float32(32768)) * np.float32(2**-16))
+    return grey

@@ -30,6 +30,13 @@ NUM_WORDS: Final = len(Word)
 RESIZED_CROP_WORDS: Final = range(16, 56)
 """Words of a random-resized crop's box: area, ratio, row and column of each of its ten tries."""
 
+JITTER_WORDS: Final = range(64, 68)
+"""Words of colour jitter: the order, and the factors of brightness, contrast and saturation."""
+
+ERASING_WORDS: Final = range(128, 172)
+"""Words of random erasing: whether, two of the noise's key, one that is free; then area, ratio, row
+and column of each of ten tries."""
+
 
 def blocks_of(words: range) -> tuple[int, ...]:
     """Return the blocks of Philox, of four words each, that a range of words is made of."""

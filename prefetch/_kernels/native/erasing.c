@@ -8,7 +8,7 @@ enum { TRIES = 10, WORDS_A_TRY = 4 };
 
 enum erasing_word { GATE_WORD, KEY_WORD, FIRST_TRY = 4 };
 
-static bool choose_box(const struct shape *shape, const uint32_t words[NUM_ERASING_WORDS],
+static bool choose_box(const struct shape *shape, const uint32_t words[ERASING_WORDS],
                        const struct erasing *options, struct box *box)
 {
     if (draw_between(words[GATE_WORD], 0, 1) >= options->probability)
@@ -88,7 +88,7 @@ static void repeat_number(const uint8_t *number, size_t num, enum element elemen
 }
 
 void erase_box(uint8_t *row, enum element element, const struct shape *shape, bool channels_last,
-               const uint32_t words[NUM_ERASING_WORDS], const struct erasing *options)
+               const uint32_t words[ERASING_WORDS], const struct erasing *options)
 {
     static const uint8_t zero[4];
     struct box box;

@@ -8,6 +8,6 @@
 /* Write over a box of a row of floats of some type, if it is drawn to be. The shape is that of what
  * is delivered, channels first whatever the layout. */
 void erase_box(uint8_t *row, enum element element, const struct shape *shape, bool channels_last,
-               const uint32_t words[NUM_ERASING_WORDS], const struct erasing *options);
+               const uint32_t words[ERASING_WORDS], const struct erasing *options);
 
 #endif

@@ -24,7 +24,7 @@ struct plan {
     bool has_second;
 };
 
-static struct plan plan_steps(const uint32_t words[NUM_JITTER_WORDS],
+static struct plan plan_steps(const uint32_t words[JITTER_WORDS],
                               const struct jitter *options, bool has_colour)
 {
     struct plan plan = {.has_second = false};
@@ -83,7 +83,7 @@ static uint64_t run_steps(struct jitter_run *run, uint8_t *const planes[3], size
 }
 
 void jitter_box(const struct image *image, struct box box,
-                const uint32_t words[NUM_JITTER_WORDS], const struct jitter *options,
+                const uint32_t words[JITTER_WORDS], const struct jitter *options,
                 uint8_t *planes)
 {
     const size_t num_channels = (size_t)image->shape.channels, num = box.height * box.width;

@@ -53,6 +53,8 @@ enum reason {
     MEAN_IMAGE_DIFFERS = 63,
     FLOATS_AS_UINT8 = 64,
     FLOATS_FOR_RESIZE = 65,
+    FLOATS_FOR_JITTER = 66,
+    CHANNELS_FOR_JITTER = 67,
     OUT_OF_MEMORY = 1000 /* no fault of a record: fill_part() stops */
 };
 
@@ -110,7 +112,12 @@ enum element { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 enum word { MIRROR_WORD, ROW_WORD, COLUMN_WORD, NUM_WORDS };
 
 /* Behind them, in columns of their own, those of the operations that draw more, where they do. */
-enum { RESIZED_CROP_WORDS = 40, MOST_WORDS = NUM_WORDS + RESIZED_CROP_WORDS };
+enum {
+    RESIZED_CROP_WORDS = 40,
+    JITTER_WORDS = 4,
+    ERASING_WORDS = 44,
+    MOST_WORDS = NUM_WORDS + RESIZED_CROP_WORDS + JITTER_WORDS + ERASING_WORDS
+};
 
 /* Images are resized to at most so many pixels a side. */
 enum { MOST_RESIZED = 65535 };
@@ -130,9 +137,6 @@ struct resizing {
     double least_scale, most_scale, least_ratio, most_ratio, log_least_ratio, log_most_ratio;
 };
 
-/* Random words that a record takes for colour jitter, and for random erasing. */
-enum { NUM_JITTER_WORDS = 4, NUM_ERASING_WORDS = 44 };
-
 /* Jitter of _kernels/contract.py: the least and greatest factors of brightness, contrast and
  * saturation; both 1: left out. */
 struct jitter {
@@ -140,13 +144,18 @@ struct jitter {
     bool red_first;
 };
 
+enum { MOST_FACTOR = 1000000 };
+
+/* Quantiles of the normal distribution that noise is made of. */
+enum { NUM_QUANTILES = 65536 };
+
 enum erasing_mode { ERASES_TO_ZERO, ERASES_TO_ONE_NUMBER, ERASES_TO_NUMBERS };
 
 /* Erasing of _kernels/contract.py. */
 struct erasing {
     double probability, least_scale, most_scale, log_least_ratio, log_most_ratio;
     enum erasing_mode mode;
-    const uint8_t *noise; /* float32 (65536,) of any alignment; NULL where zeros are written */
+    const uint8_t *noise; /* float32 (NUM_QUANTILES,) of any alignment; NULL where zeros are written */
 };
 
 /* Recipe of _kernels/contract.py. Arrays are float32, of any alignment. */
@@ -164,8 +173,13 @@ struct recipe {
     bool resizes;
     struct resizing resizing;
     int64_t pad;
-    bool makes_pixels; /* whether it resizes or pads */
+    bool jitters;
+    struct jitter jitter;
+    bool erases;
+    struct erasing erasing;
+    bool makes_pixels; /* whether it resizes, pads or jitters */
     size_t num_words;  /* of a record, NUM_WORDS at least */
+    size_t jitter_at, erasing_at; /* their first words' columns */
 };
 
 /* Pixels in memory: those of a record, or of a decoded image. Steps are in bytes. */
@@ -219,9 +233,10 @@ static inline double draw_between(uint32_t word, double low, double high)
 
 /* made_pixels.c */
 
-/* Make the pixels that the crop is taken from, of those of an image: resized, padded. The image then
- * is of memory of this thread, until the next call. Where a crop follows, its pixels alone are
- * made. Only for a recipe that makes_pixels. False: out of memory. */
+/* Make the pixels that the crop is taken from, of those of an image: resized, padded, and, of those
+ * in the crop, of other colours. The image then is of memory of this thread, until the next call.
+ * Where a crop follows, its pixels alone are made. Only for a recipe that makes_pixels. False: out
+ * of memory. */
 bool make_pixels(struct image *image, const uint32_t *words, const struct recipe *recipe);
 
 /* transform.c */

@@ -26,7 +26,7 @@ def is_even(counts: NDArray[np.int64]) -> bool:
     """Return whether counts are as even as those of even chances: chi-squared, 4 deviations."""
     expected, freedom = counts.mean(), counts.size - 1
     squares = float(((counts - expected) ** 2).sum() / expected)
-    return abs(squares - freedom) < 4 * (2 * freedom) ** 0.5
+    return bool(abs(squares - freedom) < 4 * (2 * freedom) ** 0.5)
 
 
 def word_of_order(order: int) -> int:
@@ -88,9 +88,9 @@ def test_orders_are_those_of_brightness_contrast_saturation_counted_up() -> None
 @pytest.mark.parametrize("operation", range(3))
 def test_each_factor_has_a_word_that_goes_from_its_least_to_its_greatest(operation: int) -> None:
     (image,) = images(1, 3)
-    ranges = [UNCHANGED, UNCHANGED, UNCHANGED]
-    ranges[operation] = (0.5, 1.75)
-    options = Jitter(*ranges, red_first=True)
+    options = Jitter(UNCHANGED, UNCHANGED, UNCHANGED, red_first=True)
+    drawn: dict[str, Any] = {Jitter._fields[operation]: (0.5, 1.75)}
+    options = options._replace(**drawn)
     for word, factor in ((0, 0.5), (2**31, 1.125), (3 * 2**30, 1.4375)):
         words = [0, LATER, LATER, LATER]
         words[1 + operation] = word
