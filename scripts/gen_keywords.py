@@ -132,19 +132,24 @@ def _list_options() -> str:
 def _spell_class(name: str, doc: str, options: dict[str, Any]) -> str:
     closed = f"{doc}\n" if "\n" in doc else doc
     fields = "".join(
-        f"    {option}: {_OF_PYTHON.get(option) or _spell_union(accepted)}\n"
+        f"    {option}: {_OF_PYTHON.get(option) or _spell_union(accepted, len(option))}\n"
         for option, accepted in options.items()
     )
     text = textwrap.indent(f'"""{closed}"""\n', "    ")
     return f"\nclass {name}(TypedDict, total=False):\n{text}\n{fields}\n"
 
 
-def _spell_union(accepted: dict[str, Any]) -> str:
-    """Return the types of a value as one, in parentheses where they take several lines."""
+def _spell_union(accepted: dict[str, Any], name_size: int) -> str:
+    """Return the types of a value as one, in parentheses where they take several lines.
+
+    So the formatter leaves them, behind a name of ``name_size`` characters.
+    """
     types = sorted(dict.fromkeys(_spell(accepted)), key=lambda word: word == "None")
     text = " | ".join(types)
-    if len(text) < 70:
+    if len(text) + name_size + len("    : ") <= 100:
         return text
+    if len(text) + 8 <= 100:
+        return f"(\n        {text}\n    )"
     return "".join(["(\n        ", "\n        | ".join(types), "\n    )"])
 
 

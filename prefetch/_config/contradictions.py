@@ -40,6 +40,7 @@ def find_contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     yield from _check_sizes(config)
     yield from _check_pixels(config.transform)
     yield from _check_normalize(config.transform)
+    yield from _check_effects(config)
     if config.per_record is not None and config.transform.where == "device":
         yield Contradiction(
             ("transform.where", "per_record"),
@@ -166,6 +167,7 @@ def _check_sizes(config: FeedOptions) -> Iterator[Contradiction]:
         "random_resized_crop": random_crop is not None,
         "resize": resize is not None,
         "pad": transform.pad > 0,
+        "color_jitter": transform.color_jitter is not None,
     }
     if random_crop is not None and config.phase == "test":
         yield Contradiction(
@@ -262,6 +264,38 @@ def _check_normalize(transform: TransformConfig) -> Iterator[Contradiction]:
             ("transform.normalize.std", "transform.normalize.mean"),
             f"std has {len(normalize.std)} numbers and mean {len(normalize.mean)}; both are one "
             "number, or one a channel",
+        )
+
+
+def _check_effects(config: FeedOptions) -> Iterator[Contradiction]:
+    transform = config.transform
+    for name, given in (
+        ("color_jitter", transform.color_jitter is not None),
+        ("random_erasing", transform.random_erasing is not None),
+    ):
+        if given and config.phase == "test":
+            yield Contradiction(
+                (f"transform.{name}", "phase"),
+                f"{name} is for training, and phase is test; leave it out, as preset: "
+                "imagenet-eval does",
+            )
+        if given and config.rng == "caffe":
+            yield Contradiction(
+                (f"transform.{name}", "rng"),
+                f"{name} draws more numbers than rng caffe has for a record; take rng counter",
+            )
+    if transform.random_erasing is None:
+        return
+    if transform.dtype == "uint8":
+        yield Contradiction(
+            ("transform.random_erasing", "transform.dtype"),
+            "random_erasing writes numbers over normalised ones, and dtype uint8 holds stored "
+            "bytes; take dtype float32, float16 or bfloat16, or erase on your device",
+        )
+    if transform.where == "device":
+        yield Contradiction(
+            ("transform.where", "transform.random_erasing"),
+            "where device contradicts random_erasing, which the host does; use where: auto or host",
         )
 
 

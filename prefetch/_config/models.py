@@ -35,7 +35,9 @@ from prefetch._config.option_types import (
 )
 from prefetch._config.presets import expand_preset
 from prefetch._config.recipe_models import (
+    ColorJitterConfig,
     NormalizeConfig,
+    RandomErasingConfig,
     RandomResizedCropConfig,
     ResizeConfig,
 )
@@ -148,6 +150,13 @@ class TransformConfig(Options):
             "Caffe does, train: in phase train only."
         ),
     )
+    color_jitter: ColorJitterConfig | None = Field(
+        default=None,
+        description=(
+            "Change brightness, contrast and saturation by drawn factors, as {brightness: 0.4, "
+            "contrast: 0.4, saturation: 0.4}; in phase train only."
+        ),
+    )
     normalize: NormalizeConfig | None = Field(
         default=None,
         description=(
@@ -168,6 +177,13 @@ class TransformConfig(Options):
         description=(
             "File of a mean image as large as the uncropped images, subtracted pixel by pixel: a "
             "BlobProto (.binaryproto), or a NumPy array (.npy); not together with mean_value."
+        ),
+    )
+    random_erasing: RandomErasingConfig | None = Field(
+        default=None,
+        description=(
+            "Write over a box of some images, after all else, as {probability: 0.25, mode: pixel}; "
+            "in phase train only."
         ),
     )
     force_color: bool = Field(

@@ -28,7 +28,15 @@ from prefetch._feed.saved_state import Identity
 from prefetch._feed.subset_labels import read_labels
 from prefetch._kernels import selection
 from prefetch._kernels.boxes import both_sides
-from prefetch._kernels.contract import ResizeKind, Resizing
+from prefetch._kernels.contract import (
+    UNCHANGED,
+    Erasing,
+    ErasingMode,
+    Jitter,
+    ResizeKind,
+    Resizing,
+)
+from prefetch._kernels.erasing import noise_table
 from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
@@ -188,10 +196,12 @@ def build_transform(config: FeedConfig, databases: Sequence[str] = ()) -> Transf
         pad=options.pad,
         crop_size=options.crop_size,
         mirror=options.mirror is True or (options.mirror == "train" and train),
+        jitter=_choose_jitter(options, databases),
         unit_range=options.normalize is not None,
         mean_value=mean_value,
         mean_image=None if options.mean_file is None else load_mean(options.mean_file),
         scale=scale,
+        erasing=_choose_erasing(options),
         decoding=Decoding(
             record_layout=DATUM,
             force_color=options.force_color,
@@ -229,6 +239,48 @@ def _choose_resizing(options: TransformConfig) -> Resizing | None:
     return Resizing(kind, *both_sides(size), resize.interpolation == "bicubic")
 
 
+def _choose_jitter(options: TransformConfig, databases: Sequence[str]) -> Jitter | None:
+    """Return how colours are changed; None where no factor would change any.
+
+    Raises:
+        ConfigError: One database holds RGB and another BGR.
+    """
+    given = options.color_jitter
+    if given is None:
+        return None
+    brightness, contrast, saturation = (
+        factors if isinstance(factors, tuple) else (max(0.0, 1 - factors), 1 + factors)
+        for factors in (given.brightness, given.contrast, given.saturation)
+    )
+    if brightness == contrast == saturation == UNCHANGED:
+        return None
+    orders = _channel_orders(databases)
+    if len(orders) > 1:
+        raise _refusal(
+            "transform.color_jitter",
+            f"colours are not those of databases of both orders: {orders['rgb']} holds RGB, "
+            f"{orders['bgr']} BGR; open them one by one",
+        )
+    return Jitter(brightness, contrast, saturation, red_first="rgb" in orders)
+
+
+def _choose_erasing(options: TransformConfig) -> Erasing | None:
+    """Return how images are written over."""
+    given = options.random_erasing
+    if given is None:
+        return None
+    mode = ErasingMode[given.mode.upper()]
+    least, most = given.ratio
+    return Erasing(
+        given.probability,
+        *given.scale,
+        math.log(least),
+        math.log(most),
+        mode,
+        None if mode is ErasingMode.CONST else noise_table(),
+    )
+
+
 def _choose_channels(
     wanted: Literal["stored", "rgb", "bgr"], databases: Sequence[str]
 ) -> Literal["stored", "rgb", "bgr"]:
@@ -237,7 +289,7 @@ def _choose_channels(
     Raises:
         ConfigError: One database holds RGB and another BGR.
     """
-    orders = {raw_channel_order(path) or "bgr": path for path in databases}
+    orders = _channel_orders(databases)
     if wanted == "stored" or "rgb" not in orders:
         return wanted
     if len(orders) > 1:
@@ -249,6 +301,11 @@ def _choose_channels(
     wanted_of_bgr: Literal["stored", "rgb"] = "stored" if wanted == "rgb" else "rgb"
     logger.info("records of %s hold RGB, as %s beside it says", orders["rgb"], CHANNELS_FILE)
     return wanted_of_bgr
+
+
+def _channel_orders(databases: Sequence[str]) -> dict[str, str]:
+    """Return the orders of raw records' channels, rgb and bgr, each with a database that has it."""
+    return {raw_channel_order(path) or "bgr": path for path in databases}
 
 
 def _find_dtype(name: str) -> np.dtype[Any]:

@@ -67,9 +67,11 @@ _LATER_OPTIONS = {
     "subset.fraction": None,
     "subset.seed": 0,
     "subset.stratify": False,
+    "transform.color_jitter": None,
     "transform.max_pixels_per_byte": 2048,
     "transform.normalize": None,
     "transform.pad": 0,
+    "transform.random_erasing": None,
     "transform.random_resized_crop": None,
     "transform.resize": None,
 }

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prefetch._kernels.contract import ResizeKind
-from prefetch._plan.random_words import NUM_WORDS, Word, reduce_word
+from prefetch._plan.random_words import NUM_WORDS, Word, draw_between, reduce_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,9 +78,11 @@ def resized_box(draws: Sequence[int], height: int, width: int, resizing: Resizin
         return Box(0, 0, height, width)
     for start in range(NUM_WORDS, NUM_WORDS + _TRIES * _WORDS_A_TRY, _WORDS_A_TRY):
         area_word, ratio_word, row_word, column_word = draws[start : start + _WORDS_A_TRY]
-        share = _between(area_word, resizing.least_scale, resizing.most_scale)
+        share = draw_between(area_word, resizing.least_scale, resizing.most_scale)
         area = share * height * width
-        ratio = math.exp(_between(ratio_word, resizing.log_least_ratio, resizing.log_most_ratio))
+        ratio = math.exp(
+            draw_between(ratio_word, resizing.log_least_ratio, resizing.log_most_ratio)
+        )
         columns, rows = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < columns <= width and 0 < rows <= height:
             top = reduce_word(row_word, height - rows + 1, modulo=False)
@@ -93,8 +95,3 @@ def resized_box(draws: Sequence[int], height: int, width: int, resizing: Resizin
     elif ratio > resizing.most_ratio:
         columns = max(1, round(height * resizing.most_ratio))
     return Box((height - rows) // 2, (width - columns) // 2, rows, columns)
-
-
-def _between(word: int, low: float, high: float) -> float:
-    """Return a number between two, evenly drawn by a word of 32 bits."""
-    return low + word / 4294967296 * (high - low)

@@ -58,6 +58,8 @@ class Reason(enum.IntEnum):
     MEAN_IMAGE_DIFFERS = 63
     FLOATS_AS_UINT8 = 64
     FLOATS_FOR_RESIZE = 65
+    FLOATS_FOR_JITTER = 66
+    CHANNELS_FOR_JITTER = 67
 
     # A good record that people's own function does not take, or not as it should.
     FUNCTION_RAISED = 80
@@ -175,6 +177,14 @@ _SENTENCES = {
     Reason.FLOATS_FOR_RESIZE: (
         "the record holds float_data, and only images of uint8 are resized; leave resize and "
         "random_resized_crop out"
+    ),
+    Reason.FLOATS_FOR_JITTER: (
+        "the record holds float_data, and color_jitter changes images of uint8 only; leave "
+        "color_jitter out"
+    ),
+    Reason.CHANNELS_FOR_JITTER: (
+        "the number of channels of the record is {0}, and color_jitter takes images of 3 (colour) "
+        "or 1 (grey); force_color or force_gray makes encoded images so, or leave color_jitter out"
     ),
     Reason.FUNCTION_RAISED: "per_record raised an exception for the record",
     Reason.FUNCTION_RETURNED: (

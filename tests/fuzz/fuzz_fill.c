@@ -29,6 +29,8 @@ struct setup {
     bool has_mean_image, flag;
     int64_t resized, pad; /* side that images are resized to, 0 for none; pixels around */
     enum resize_kind kind;
+    bool jitters, erases;
+    enum erasing_mode mode;
 };
 
 /* num_mean_values and num_scales: -1 stands for one a channel. */
@@ -49,6 +51,11 @@ static const struct setup setups[] = {
     {UINT8, NO_LABELS, 0, 3, 0, 1, false, false, 5, 0, SHORTER_SIDE_RESIZED},
     {FLOAT16, NO_LABELS, 0, 4, -1, 1, false, true, 2, 2, BOTH_SIDES_RESIZED},
     {FLOAT32, NO_LABELS, 0, 0, 0, 1, false, false, 0, 1, BOTH_SIDES_RESIZED},
+    {FLOAT32, NO_LABELS, 0, 0, 0, 1, false, false, 0, 0, 0, true, true, ERASES_TO_NUMBERS},
+    {FLOAT16, NO_LABELS, 0, 3, 0, 1, false, true, 0, 1, 0, true, true, ERASES_TO_NUMBERS},
+    {BFLOAT16, NO_LABELS, 0, 2, 0, 1, false, false, 7, 0, 0, true, true, ERASES_TO_ONE_NUMBER},
+    {FLOAT32, NO_LABELS, 0, 0, 0, 1, true, true, 0, 0, 0, false, true, ERASES_TO_ZERO},
+    {UINT8, NO_LABELS, 0, 4, 0, 1, false, true, 0, 0, 0, true, false, 0},
 };
 
 static void *block(const void *bytes, size_t size)
@@ -94,7 +101,7 @@ static void check(const struct part *part, const struct outcome *outcomes, ptrdi
         const struct fault *fault = &outcomes[i].fault;
         assert(outcomes[i].position < part->num_records);
         assert(i == 0 || outcomes[i].position > outcomes[i - 1].position);
-        assert(fault->reason >= ENCODED && fault->reason <= FLOATS_FOR_RESIZE);
+        assert(fault->reason >= ENCODED && fault->reason <= CHANNELS_FOR_JITTER);
         assert(fault->num_numbers >= 0 && fault->num_numbers <= 6);
     }
 }
@@ -112,8 +119,14 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
         .resizing = {setup->kind, setup->resized, setup->resized, setup->flag, 0.08, 1, 0.75, 4.0 / 3,
                      log(0.75), log(4.0 / 3)},
         .pad = setup->pad,
-        .makes_pixels = setup->resized > 0 || setup->pad > 0,
+        .jitters = setup->jitters,
+        .jitter = {{0, 0.5, 1}, {2, 0.5, 1e6}, setup->flag},
+        .erases = setup->erases,
+        .erasing = {0.9, 0.02, 1, log(0.3), log(1 / 0.3), setup->mode, NULL},
+        .makes_pixels = setup->resized > 0 || setup->pad > 0 || setup->jitters,
         .num_words = MOST_WORDS,
+        .jitter_at = NUM_WORDS + RESIZED_CROP_WORDS,
+        .erasing_at = MOST_WORDS - ERASING_WORDS,
         .random_crop = setup->flag,
         .mirror = true,
         .modulo = setup->flag,
@@ -125,6 +138,10 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
     };
     uint8_t *means = floats(recipe.num_mean_values), *scales = floats(recipe.num_scales);
     uint8_t *mean_image = NULL;
+    static uint8_t *noise; /* the same for all: to make it takes longer than all else */
+    if (noise == NULL)
+        noise = floats(NUM_QUANTILES);
+    recipe.erasing.noise = noise;
     recipe.mean_values = means;
     recipe.scales = scales;
     if (setup->has_mean_image) {

@@ -35,7 +35,7 @@ def _build(compiler: str, sanitizers: str, target: Path, *flags: str) -> bool:
     command = [compiler, *_FLAGS, f"-fsanitize={sanitizers}", *flags, f"-I{NATIVE}"]
     files = [Path(__file__).with_name(f"{target.name}.c"), *sources]
     run = subprocess.run(
-        [*command, *files, "-o", target, "-lm"], capture_output=True, text=True, check=False
+        [*command, *files, "-lm", "-o", target], capture_output=True, text=True, check=False
     )
     return run.returncode == 0
 

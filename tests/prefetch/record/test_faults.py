@@ -182,6 +182,21 @@ MESSAGES = {
             "use float32, float16 or bfloat16"
         ),
     ),
+    Reason.FLOATS_FOR_JITTER: (
+        (),
+        (
+            "the record holds float_data, and color_jitter changes images of uint8 only; leave "
+            "color_jitter out"
+        ),
+    ),
+    Reason.CHANNELS_FOR_JITTER: (
+        (4,),
+        (
+            "the number of channels of the record is 4, and color_jitter takes images of 3 "
+            "(colour) or 1 (grey); force_color or force_gray makes encoded images so, or leave "
+            "color_jitter out"
+        ),
+    ),
     Reason.FUNCTION_RAISED: ((), "per_record raised an exception for the record"),
     Reason.FUNCTION_RETURNED: (
         (),
@@ -235,6 +250,8 @@ def test_the_numbers_of_reasons_never_change() -> None:
         "SCALES_DIFFER": 62,
         "MEAN_IMAGE_DIFFERS": 63,
         "FLOATS_AS_UINT8": 64,
+        "FLOATS_FOR_JITTER": 66,
+        "CHANNELS_FOR_JITTER": 67,
         "FUNCTION_RAISED": 80,
         "FUNCTION_RETURNED": 81,
         "FLOATS_FOR_FUNCTION": 82,
