@@ -118,13 +118,25 @@ def test_every_epoch_is_what_it_is_without_a_cache(
     [
         {"transform": {"force_gray": True}},
         {"transform": {"channels": "rgb", "layout": "nhwc", "dtype": "uint8", "scale": 1.0}},
+        {"transform": {"crop_size": 0, "random_resized_crop": {"size": 24}}},
+        {"transform": {"resize": {"shorter": 30}}},
         {"per_record": invert},
         {"device": "simulated"},
         {"device": "simulated", "transform": {"where": "device"}},
         {"rng": "caffe", "last_batch": "wrap", "shuffle": False},
         {"phase": "test", "shuffle": False},
     ],
-    ids=["grey", "bytes", "function", "simulated", "on the device", "caffe", "test"],
+    ids=[
+        "grey",
+        "bytes",
+        "resized crop",
+        "resize",
+        "function",
+        "simulated",
+        "on the device",
+        "caffe",
+        "test",
+    ],
 )
 def test_it_is_so_with_other_options(source: Path, tmp_path: Path, more: dict[str, Any]) -> None:
     def served(**cache: Any) -> tuple[list[tuple[bytes, ...]], prefetch.FeedStats]:
