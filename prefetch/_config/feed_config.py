@@ -10,7 +10,7 @@ import inspect
 import logging
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -102,18 +102,11 @@ def _rank(key: str, ranks: Mapping[str, int]) -> int:
     return len(ranks) if closest is None else ranks[closest]
 
 
-_STAND_INS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "": {"source": "/"},
-    "cache.decoded.": {"bytes": 1},
-}
-"""Values of required options, by the group that they are in."""
-
-
 def _keep_sound(
     refused: AbstractSet[str], options: Mapping[str, Any], group: str = ""
 ) -> dict[str, Any]:
-    """Return the options that no fault names, stand-ins for required ones."""
-    sound: dict[str, Any] = dict(_STAND_INS.get(group, {}))
+    """Return the options that no fault names, with a stand-in for a source that one does."""
+    sound: dict[str, Any] = {} if group else {"source": "/"}
     touched = refused | {name for key in refused for name in with_ancestors(key)}
     for name, value in options.items():
         key = f"{group}{name}"
