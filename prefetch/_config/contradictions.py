@@ -41,6 +41,7 @@ def find_contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     yield from _check_pixels(config.transform)
     yield from _check_normalize(config.transform)
     yield from _check_effects(config)
+    yield from _check_cache(config)
     if config.per_record is not None and config.transform.where == "device":
         yield Contradiction(
             ("transform.where", "per_record"),
@@ -80,6 +81,23 @@ def _check_source(config: FeedOptions) -> Iterator[Contradiction]:
             ("quarantine", "on_bad_record"),
             f"nothing goes to a quarantine with on_bad_record {config.on_bad_record}; "
             "set on_bad_record: quarantine, or leave it out",
+        )
+
+
+def _check_cache(config: FeedOptions) -> Iterator[Contradiction]:
+    decoded = config.cache.decoded
+    if decoded is None:
+        return
+    if decoded.memory and decoded.path is not None:
+        yield Contradiction(
+            ("cache.decoded.memory", "cache.decoded.path"),
+            "decoded images are kept in memory or in a file, and not in both; leave memory out, "
+            "or path",
+        )
+    if not decoded.memory and decoded.path is None:
+        yield Contradiction(
+            ("cache.decoded", "cache.decoded.path"),
+            "a cache of decoded images needs a place: name a file as path, or set memory: true",
         )
 
 

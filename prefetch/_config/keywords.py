@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
+    from prefetch._config.cache_models import CacheConfig, DecodedCacheConfig
     from prefetch._config.models import ShardConfig, SubsetConfig, TransformConfig
     from prefetch._config.recipe_models import (
         ColorJitterConfig,
@@ -21,12 +22,27 @@ if TYPE_CHECKING:
     from prefetch._source.backend import Source
 
 
+class CacheKeywords(TypedDict, total=False):
+    """What is kept of the work on records for the epochs to come."""
+
+    decoded: DecodedCacheKeywords | DecodedCacheConfig | Mapping[str, Any] | None
+
+
 class ColorJitterKeywords(TypedDict, total=False):
     """Factors of an image's colours, drawn for each, in a drawn order."""
 
     brightness: float | Sequence[float]
     contrast: float | Sequence[float]
     saturation: float | Sequence[float]
+
+
+class DecodedCacheKeywords(TypedDict, total=False):
+    """Where decoded images are kept for the epochs to come, and how many."""
+
+    path: str | os.PathLike[str] | None
+    memory: bool
+    bytes: int
+    shorter: int | None
 
 
 class NormalizeKeywords(TypedDict, total=False):
@@ -221,6 +237,17 @@ class FeedKeywords(TypedDict, total=False):
         transform.where (default auto): Where all of this is done; device: in one kernel, after
             a copy of the bytes as stored, a quarter of what float32 takes; auto: on a GPU for
             raw records and batches of floats, else on the host.
+        cache.decoded (default null): Pixels of encoded images, so that each is decoded once:
+            {path: P, bytes: N}, or {memory: true, bytes: N}; null: each is decoded every time.
+        cache.decoded.path (default null): File that they are kept in, made if need be, which
+            other processes on this machine may share; its disk should be a local one.
+        cache.decoded.memory (default false): In place of path: keep them in this process's
+            memory.
+        cache.decoded.bytes (required): What they may take in all, in bytes; when it is full,
+            the rest is decoded each time.
+        cache.decoded.shorter (default null): Keep them smaller: the shorter side so many pixels
+            long, as transform.resize would make it. All that follows gets these in place of the
+            originals, in the first epoch too, so results differ; null: as they are decoded.
         per_record (default null): A function called with (image, label, rng) for each record,
             behind crop and mirror, in the background: module:function, or in Python the
             function; returns the image, or (image, label).
@@ -258,6 +285,7 @@ class FeedKeywords(TypedDict, total=False):
     last_batch: Literal["partial", "drop", "wrap"]
     shard: Literal["auto"] | ShardKeywords | ShardConfig | Mapping[str, Any]
     transform: TransformKeywords | TransformConfig | Mapping[str, Any]
+    cache: CacheKeywords | CacheConfig | Mapping[str, Any]
     per_record: str | Callable[..., Any] | None
     per_batch: str | Callable[..., Any] | None
     label_dtype: Literal["int64", "int32", "float32", "float64"]

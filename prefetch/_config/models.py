@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from prefetch._config.cache_models import CacheConfig
 from prefetch._config.option_types import (
     MOST,
     MOST_SIDE,
@@ -314,6 +315,9 @@ class FeedOptions(Options):
     )
     transform: TransformConfig = Field(
         default=TransformConfig(), description="From the stored image to the batch's values."
+    )
+    cache: CacheConfig = Field(
+        default=CacheConfig(), description="What is kept for the epochs to come."
     )
     per_record: OwnFunction = Field(
         default=None,

@@ -22,6 +22,7 @@ from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
 from prefetch._errors.classes import ConfigError, ConfigFault, PrefetchWarning, StateError
 from prefetch._errors.context import error_context
 from prefetch._errors.os_errors import describe_os_error
+from prefetch._feed.open_cache import note_raw_records, open_cache
 from prefetch._feed.opening_warnings import explain_classes, find_warnings, note_channel_order
 from prefetch._feed.own_functions import load_function
 from prefetch._feed.saved_state import Identity
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from memory import Device
     from prefetch._config.feed_config import FeedConfig
     from prefetch._config.models import TransformConfig
+    from prefetch._decoded_cache.cache import DecodedCache
+    from prefetch._decoded_cache.memory_cache import MemoryCache
     from prefetch._feed.ranks import Ranks
     from prefetch._plan.draws import DrawSource
     from prefetch._process.resource_limits import MemoryLimit
@@ -84,6 +87,7 @@ def build_prefetcher(
     state: Mapping[str, Any] | None,
     *,
     check_start: Callable[[], object],
+    memory_cache: MemoryCache | None = None,
 ) -> Prefetcher:
     """Open what a configuration names, at the start or where a state was saved.
 
@@ -93,10 +97,14 @@ def build_prefetcher(
         host_limit: What the process might have of the machine's memory without this feed.
         state: A saved state; None for the start.
         check_start: Called when the first batch is asked for.
+        memory_cache: The feed's cache in memory, if it has one, which outlives a prefetcher.
     """
     with error_context(str(config.source[0]), "open"), ExitStack() as undo:
         source = build_source(config, undo)
-        transform = build_transform(config, source.paths)
+        cache = open_cache(config, source, memory_cache)
+        if cache is not None:
+            undo.callback(cache.close)
+        transform = build_transform(config, source.paths, cache)
         identity = Identity.of(config, source, transform, world_size=ranks.world_size)
         position = (
             Position(0, 0, _choose_seed(config), None)
@@ -141,6 +149,7 @@ def build_prefetcher(
         _check_ring_memory(components)
         if state is None:  # what is loaded goes on, and was told before
             note_channel_order(config, source, first.kind)
+            note_raw_records(config, first.kind)
             for doubt in find_warnings(config, source, order):
                 logger.warning("%s", doubt)
             # It trains on wrong labels: to be seen also where nobody has set up logging.
@@ -173,12 +182,15 @@ def build_source(config: FeedConfig, undo: ExitStack) -> RecordSource:
     return source
 
 
-def build_transform(config: FeedConfig, databases: Sequence[str] = ()) -> Transform:
+def build_transform(
+    config: FeedConfig, databases: Sequence[str] = (), cache: DecodedCache | None = None
+) -> Transform:
     """Resolve what is done to each record; reads the mean's file, imports ``per_record``.
 
     Args:
         config: The configuration.
         databases: Paths of the databases, beside which the order of their channels may stand.
+        cache: Where decoded images are kept.
 
     Raises:
         ConfigError: It is not the same for all.
@@ -207,6 +219,8 @@ def build_transform(config: FeedConfig, databases: Sequence[str] = ()) -> Transf
             force_color=options.force_color,
             force_gray=options.force_gray,
             max_pixels_per_byte=options.max_pixels_per_byte,
+            cache=cache,
+            shorter=None if config.cache.decoded is None else config.cache.decoded.shorter,
         ),
         channels=_choose_channels(options.channels, databases),
         layout=options.layout,

@@ -1,5 +1,5 @@
 # The C extension: Kernels, NativeKernels, ResizeKernels and SumKernels, whose docstrings describe
-# it.
+# it, and prefetch._kernels.digest.
 
 from collections.abc import Sequence
 from typing import Any
@@ -80,3 +80,4 @@ def find_bytes(
     values: Sequence[memoryview], shape: tuple[int, int, int], /
 ) -> list[memoryview | None]: ...
 def add_up(images: Sequence[Any], first: int, sums: NDArray[Any], /) -> None: ...
+def digest(content: Any, /) -> bytes: ...

@@ -50,6 +50,7 @@ class Reason(enum.IntEnum):
     IMAGE_CORRUPT = 43
     IMAGE_DEPTH = 44
     IMAGE_TOO_LARGE = 45
+    RESIZED_TOO_LARGE = 46
 
     # A good record that the configured transformation does not fit.
     SMALLER_THAN_CROP = 60
@@ -153,6 +154,11 @@ _SENTENCES = {
         "the image says that it is {0} x {1} pixels (height x width), and at most {2} pixels are "
         "decoded of its {3} bytes: it is damaged, or made to exhaust memory; where it is sound, "
         "raise max_pixels_per_byte"
+    ),
+    Reason.RESIZED_TOO_LARGE: (
+        "the image is {0} x {1} pixels (height x width), and would have more than {3} with its "
+        "shorter side made {2} pixels long; use a smaller cache.decoded.shorter, or leave the "
+        "record out"
     ),
     Reason.SMALLER_THAN_CROP: (
         "the record is {0} x {1} pixels (height x width), smaller than the crop of {2} x {3}; "

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefetch._kernels.contract import Erasing, Jitter, Resizing
+    from prefetch._decoded_cache.cache import DecodedCache
     from prefetch._record.layout import RecordLayout
     from prefetch._transform.own_function import OwnFunction
 
@@ -48,6 +49,9 @@ class Decoding:
         force_color: Decode encoded images to three channels; raw records stay as they are.
         force_gray: Decode encoded images to one channel; raw records stay as they are.
         max_pixels_per_byte: See `ImageDecoder`.
+        cache: Where decoded images are kept; None: nowhere.
+        shorter: Length of their shorter side, in pixels, to which they are resized as soon as they
+            are decoded; None: they stay as they are.
         raw_warning: That the first two do nothing to raw records.
         image_warning: That libjpeg had something harmless to say of an image.
     """
@@ -56,6 +60,8 @@ class Decoding:
     force_color: bool = False
     force_gray: bool = False
     max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
+    cache: DecodedCache | None = None
+    shorter: int | None = None
     raw_warning: WarnOnce = field(default_factory=WarnOnce, repr=False)
     image_warning: WarnOnce = field(default_factory=WarnOnce, repr=False)
 

@@ -1,6 +1,7 @@
 /* prefetch._kernels._c: the kernels for Python. The signatures are in prefetch/_kernels/_c.pyi. */
 #include "philox.h"
 #include "py_arguments.h"
+#include "py_digest.h"
 #include "py_fill.h"
 #include "py_resize.h"
 #include "py_spans.h"
@@ -77,6 +78,8 @@ static PyMethodDef functions[] = {
         "Find the pixels of raw records of a shape, as prefetch._kernels.sums.find_bytes does."),
     PY_METHOD(add_up, "add_up(images, first, sums, /)\n--\n\n"
                       "Add images to sums, as prefetch._kernels.sums.add_up does."),
+    PY_METHOD(digest, "digest(content, /)\n--\n\n"
+                      "Return 16 bytes that tell contents apart, as prefetch._kernels.digest does."),
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};

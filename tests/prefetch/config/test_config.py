@@ -91,6 +91,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         "max_batches_held": 16,
         "stall_warning_s": 30.0,
         "lock": False,
+        "cache": {"decoded": None},
     }
 
 

@@ -147,6 +147,14 @@ MESSAGES = {
             "where it is sound, raise max_pixels_per_byte"
         ),
     ),
+    Reason.RESIZED_TOO_LARGE: (
+        (1, 50000, 256, 268435456),
+        (
+            "the image is 1 x 50000 pixels (height x width), and would have more than 268435456 "
+            "with its shorter side made 256 pixels long; use a smaller cache.decoded.shorter, or "
+            "leave the record out"
+        ),
+    ),
     Reason.SMALLER_THAN_CROP: (
         (20, 30, 32),
         (
@@ -245,6 +253,7 @@ def test_the_numbers_of_reasons_never_change() -> None:
         "IMAGE_CORRUPT": 43,
         "IMAGE_DEPTH": 44,
         "IMAGE_TOO_LARGE": 45,
+        "RESIZED_TOO_LARGE": 46,
         "SMALLER_THAN_CROP": 60,
         "MEAN_VALUES_DIFFER": 61,
         "SCALES_DIFFER": 62,
