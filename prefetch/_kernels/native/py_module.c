@@ -1,7 +1,9 @@
 /* prefetch._kernels._c: the kernels for Python. The signatures are in prefetch/_kernels/_c.pyi. */
+#include "jpeg_stamp.h"
 #include "philox.h"
 #include "py_arguments.h"
 #include "py_fill.h"
+#include "py_jpeg.h"
 #include "py_spans.h"
 #include "py_sums.h"
 
@@ -63,6 +65,17 @@ static PyMethodDef functions[] = {
         "Find the pixels of raw records of a shape, as prefetch._kernels.sums.find_bytes does."),
     PY_METHOD(add_up, "add_up(images, first, sums, /)\n--\n\n"
                       "Add images to sums, as prefetch._kernels.sums.add_up does."),
+    PY_METHOD(splice_jpeg,
+              "splice_jpeg(data, top, left, height, width, to, /)\n--\n\n"
+              "Make a small JPEG file of those segments of a file with restart markers that a "
+              "window needs."),
+    PY_METHOD(restart_interval,
+              "restart_interval(data, /)\n--\n\n"
+              "Return how many MCUs are between the restart markers of a JPEG file."),
+    PY_METHOD(add_restarts,
+              "add_restarts(data, most, /)\n--\n\n"
+              "Return a JPEG file of the same coefficients with restart markers and a stamp, or why "
+              "there is none."),
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};
@@ -78,5 +91,6 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__c(void)
 {
     choose_loops();
+    choose_checksums();
     return PyModuleDef_Init(&definition);
 }
