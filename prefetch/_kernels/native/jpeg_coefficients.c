@@ -5,7 +5,7 @@
 #include "jpeg_scan.h"
 #include "jpeg_stamp.h"
 
-enum { MAX_SCANS = 256 };
+enum { MAX_SCANS = 64 /* encoders make at most a dozen */ };
 
 /* A file of which segments were read so far. */
 struct reading {
@@ -17,9 +17,14 @@ struct reading {
     uint32_t num_scans;
 };
 
-static enum recoding make_room(struct jpeg_coefficients *image)
+/* Make room for the blocks of a frame, of a file of some size. */
+static enum recoding make_room(struct jpeg_coefficients *image, size_t size)
 {
     const struct jpeg_frame *frame = &image->frame;
+    /* Each block's DC takes a bit at the least. */
+    if ((uint64_t)frame->components[0].num_rows * frame->components[0].num_columns >
+        8 * (uint64_t)size)
+        return UNUSUAL_FILE;
     for (uint32_t i = 0; i < frame->num_components; i++) {
         const struct jpeg_component *component = &frame->components[i];
         image->blocks_across[i] = frame->mcu_columns * component->across;
@@ -51,7 +56,7 @@ static enum recoding take_frame(struct reading *reading, const struct jpeg_segme
     reading->is_progressive = segment->marker == SOF2_MARKER;
     image->frame_at = image->header_size;
     keep_segment(reading, segment, image);
-    return make_room(image);
+    return make_room(image, reading->size);
 }
 
 static enum recoding take_scan(struct reading *reading, struct jpeg_segment *segment,
@@ -93,6 +98,8 @@ static enum recoding take_segment(struct reading *reading, struct jpeg_segment *
     }
     if (!is_stamp(reading->bytes, segment))
         keep_segment(reading, segment, image);
+    else if (!check_stamp(reading->bytes, reading->size, segment->begin))
+        return UNUSUAL_FILE; /* a new stamp would call it sound */
     return RECODED;
 }
 

@@ -46,10 +46,10 @@ PY_FUNCTION(py_splice_jpeg)
     return result;
 }
 
-PY_FUNCTION(py_restart_interval)
+PY_FUNCTION(py_find_restarts)
 {
     enum { DATA, NUM };
-    PY_CHECK_ARITY("restart_interval", NUM);
+    PY_CHECK_ARITY("find_restarts", NUM);
     Py_buffer data = {0};
     if (PyObject_GetBuffer(arguments[DATA], &data, PyBUF_SIMPLE) < 0)
         return NULL;
@@ -63,7 +63,10 @@ PY_FUNCTION(py_restart_interval)
     py_release_buffer(&data);
     if (outcome == RESTARTS_MEMORY)
         return PyErr_NoMemory();
-    return PyLong_FromUnsignedLong(outcome == HAS_RESTARTS ? restarts.interval : 0);
+    if (outcome != HAS_RESTARTS)
+        return Py_NewRef(Py_None);
+    return Py_BuildValue("kO", (unsigned long)restarts.interval,
+                         restarts.is_stamped ? Py_True : Py_False);
 }
 
 PY_FUNCTION(py_add_restarts)

@@ -5,7 +5,7 @@
 #include "py_arguments.h"
 
 PY_FUNCTION(py_splice_jpeg);
-PY_FUNCTION(py_restart_interval);
+PY_FUNCTION(py_find_restarts);
 PY_FUNCTION(py_add_restarts);
 
 #endif

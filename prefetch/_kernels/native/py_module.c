@@ -69,9 +69,10 @@ static PyMethodDef functions[] = {
               "splice_jpeg(data, top, left, height, width, to, /)\n--\n\n"
               "Make a small JPEG file of those segments of a file with restart markers that a "
               "window needs."),
-    PY_METHOD(restart_interval,
-              "restart_interval(data, /)\n--\n\n"
-              "Return how many MCUs are between the restart markers of a JPEG file."),
+    PY_METHOD(find_restarts,
+              "find_restarts(data, /)\n--\n\n"
+              "Return how many MCUs are between the restart markers of a JPEG file that can be "
+              "decoded in part, and whether it has a stamp; None for any other."),
     PY_METHOD(add_restarts,
               "add_restarts(data, most, /)\n--\n\n"
               "Return a JPEG file of the same coefficients with restart markers and a stamp, or why "

@@ -1,0 +1,101 @@
+"""Restart markers for JPEGs, without a loss, so that a feed decodes only what a crop needs of them.
+
+A marker after every few MCUs makes stretches that decode each by itself. The coefficients stay
+what they are, and so do all segments of the file but for its Huffman tables, which are made anew
+for what they code; so the file is as large as before, but for a percent or two. Progressive files
+become baseline, which takes more bytes and a fraction of the time to decode. Every new file is
+decoded beside the old one, and taken only where no pixel differs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import simplejpeg
+
+from prefetch._kernels.contract import Recoding
+from prefetch._kernels.selection import native
+from prefetch._record.jpeg_markers import JPEG_SIGNATURE, read_jpeg_header
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MARKED: Final = ""
+"""Stands for the reason of a file that has markers."""
+
+NO_JPEG: Final = "no JPEG"
+DAMAGED: Final = "damaged, or built as few are"
+_REMARKED: Final = "libjpeg remarks on it"
+_DIFFERENT: Final = "its pixels would differ"
+_REASONS: Final = {
+    Recoding.NO_HUFFMAN_FRAME: "not Huffman-coded, or not of 8 bits and 1 or 3 channels",
+    Recoding.BYTES_BEHIND_END: "it goes on behind its end marker",
+    Recoding.UNUSUAL_FILE: DAMAGED,
+}
+
+_LARGE_PIXELS: Final = 1 << 20
+_FEW_MCUS: Final = 4
+_MANY_MCUS: Final = 8  # between two markers of a large image, whose crops are large too
+_WHOLE_ROWS: Final = 1 << 16
+# Where the MCUs of a row are a prime number, a marker stands behind each: of small or coarse images
+# that can be a good part of the file.
+_MOST_GROWTH: Final = 1.05
+
+
+class Marked(NamedTuple):
+    """A file to store, and whether it has restart markers.
+
+    Attributes:
+        file: The file, with markers where that is possible, else as it was.
+        why_not: Why it has none; `MARKED` where it has.
+    """
+
+    file: bytes
+    why_not: str
+
+
+def add_restart_markers(file: bytes) -> Marked:
+    """Return an image file with restart markers, if it is a JPEG that can have any.
+
+    Args:
+        file: An image file of any type; no larger, in pixels, than a feed would take.
+
+    Raises:
+        MemoryError: There is no memory for its pixels.
+    """
+    size = len(file)
+    assert native is not None  # Treatment refuses --roi where it is not there
+    header = read_jpeg_header(memoryview(file)) if file[:3] == JPEG_SIGNATURE else None
+    if header is None:
+        return Marked(file, NO_JPEG)
+    found = native.find_restarts(file)
+    if found is not None and found[1]:
+        return Marked(file, MARKED)
+    is_large = header.height * header.width >= _LARGE_PIXELS
+    new = native.add_restarts(file, _MANY_MCUS if is_large else _FEW_MCUS)
+    if isinstance(new, int):
+        return Marked(file, _REASONS[Recoding(new)])
+    if len(new) > _MOST_GROWTH * size:
+        rows = native.add_restarts(file, _WHOLE_ROWS)
+        assert isinstance(rows, bytes)
+        new = rows
+    for colorspace in ("GRAY",) if header.components == 1 else ("BGR", "GRAY"):
+        before = _pixels(file, colorspace)
+        if before is None:
+            return Marked(file, _REMARKED)
+        after = _pixels(new, colorspace)
+        if after is None or not np.array_equal(before, after):
+            return Marked(file, _DIFFERENT)
+    return Marked(new, MARKED)
+
+
+def _pixels(file: bytes, colorspace: str) -> NDArray[np.uint8] | None:
+    """Return what libjpeg makes of a file; None where it has anything to remark."""
+    try:
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(file, colorspace, strict=True)
+    except ValueError as error:
+        if str(error).startswith("Insufficient memory"):
+            raise MemoryError(str(error)) from None
+        return None
+    return pixels
