@@ -1,6 +1,6 @@
 #include "jpeg_stamp.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(RINGFEED_BASELINE)
 #define HAS_CRC32_INSTRUCTION 1
 #include <nmmintrin.h>
 #else

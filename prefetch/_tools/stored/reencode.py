@@ -64,9 +64,9 @@ def reencode(form: str, treatment: Treatment, *, is_rgb: bool = False) -> Change
 def _mark(key: bytes, value: bytes, datum: DatumView) -> Example:
     """Return a record with restart markers in its JPEG, or as it is."""
     example = copy_record(key, value)
-    if not datum.encoded or not datum.data:
+    if not datum.encoded:
         return replace(example, whole_because=NO_JPEG)
-    file = bytes(datum.data)
+    file = bytes(datum.image_bytes())
     fields = _Fields(datum, value)
     if fields.with_file(file) != value:
         return replace(example, whole_because="its record has fields of its own")

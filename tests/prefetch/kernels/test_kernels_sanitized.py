@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow  # builds the kernels three times
 CHECKOUT = Path(__file__).resolve().parents[3]
 TESTS = (
     "tests/prefetch/kernels/test_kernels.py",
+    "tests/prefetch/kernels/test_jpeg_restarts.py",
     "tests/prefetch/source/test_page_bounds.py",
     "tests/prefetch/kernels/test_reference.py",
     "tests/prefetch/kernels/test_sums.py",
