@@ -35,11 +35,11 @@ _REASONS: Final = {
 }
 
 _LARGE_PIXELS: Final = 1 << 20
-_FEW_MCUS: Final = 4
-_MANY_MCUS: Final = 8  # between two markers of a large image, whose crops are large too
-_WHOLE_ROWS: Final = 1 << 16
-# Where the MCUs of a row are a prime number, a marker stands behind each: of small or coarse images
-# that can be a good part of the file.
+# How many MCUs may lie between two markers; the first that makes the file hardly larger. Random
+# crops decode soonest with 2 at 500 x 375 pixels (with 4 in 1.1 of the time, with 8 in 1.25) and
+# with 4 at 1280 x 960, whose crops are larger too (with 2 in 1.04, with 8 in 1.06).
+_FEW_MCUS: Final = (2, 4, 8, 1 << 16)
+_MORE_MCUS: Final = (4, 8, 1 << 16)
 _MOST_GROWTH: Final = 1.05
 
 
@@ -64,7 +64,6 @@ def add_restart_markers(file: bytes) -> Marked:
     Raises:
         MemoryError: There is no memory for its pixels.
     """
-    size = len(file)
     assert native is not None  # Treatment refuses --roi where it is not there
     header = read_jpeg_header(memoryview(file)) if file[:3] == JPEG_SIGNATURE else None
     if header is None:
@@ -73,13 +72,13 @@ def add_restart_markers(file: bytes) -> Marked:
     if found is not None and found[1]:
         return Marked(file, MARKED)
     is_large = header.height * header.width >= _LARGE_PIXELS
-    new = native.add_restarts(file, _MANY_MCUS if is_large else _FEW_MCUS)
+    new: bytes | int = 0
+    for most in _MORE_MCUS if is_large else _FEW_MCUS:
+        new = native.add_restarts(file, most)
+        if isinstance(new, int) or len(new) <= _MOST_GROWTH * len(file):
+            break
     if isinstance(new, int):
         return Marked(file, _REASONS[Recoding(new)])
-    if len(new) > _MOST_GROWTH * size:
-        rows = native.add_restarts(file, _WHOLE_ROWS)
-        assert isinstance(rows, bytes)
-        new = rows
     for colorspace in ("GRAY",) if header.components == 1 else ("BGR", "GRAY"):
         before = _pixels(file, colorspace)
         if before is None:

@@ -57,7 +57,7 @@ def verdict(file: bytes, box: Box, *, in_part: bool) -> tuple[Any, ...]:
 @pytest.mark.parametrize("options", [{}, {"force_color": True}, {"force_gray": True}])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_window_covers_what_was_chosen_with_the_pixels_of_the_whole(
-    kind: str, options: dict[str, bool]
+    kind: str, options: dict[str, Any]
 ) -> None:
     rng = np.random.default_rng(1)
     file = memoryview(stamped(kind))
