@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import simplejpeg
 
 from prefetch._kernels.contract import Recoding
 from prefetch._kernels.selection import native
+from prefetch._record.decode import ImageDecoder
+from prefetch._record.faults import BadRecordError
 from prefetch._record.jpeg_markers import JPEG_SIGNATURE, read_jpeg_header
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def add_restart_markers(file: bytes) -> Marked:
     """Return an image file with restart markers, if it is a JPEG that can have any.
 
     Args:
-        file: An image file of any type; no larger, in pixels, than a feed would take.
+        file: An image file of any type.
 
     Raises:
         MemoryError: There is no memory for its pixels.
@@ -79,22 +80,20 @@ def add_restart_markers(file: bytes) -> Marked:
             break
     if isinstance(new, int):
         return Marked(file, _REASONS[Recoding(new)])
-    for colorspace in ("GRAY",) if header.components == 1 else ("BGR", "GRAY"):
-        before = _pixels(file, colorspace)
+    for force_gray in (False, True):  # grey values are the file's own, and not made of colours
+        before, after = (_pixels(one, force_gray=force_gray) for one in (file, new))
         if before is None:
             return Marked(file, _REMARKED)
-        after = _pixels(new, colorspace)
         if after is None or not np.array_equal(before, after):
             return Marked(file, _DIFFERENT)
     return Marked(new, MARKED)
 
 
-def _pixels(file: bytes, colorspace: str) -> NDArray[np.uint8] | None:
-    """Return what libjpeg makes of a file; None where it has anything to remark."""
+def _pixels(file: bytes, *, force_gray: bool) -> NDArray[np.uint8] | None:
+    """Return a file's pixels; None where libjpeg has anything to remark."""
+    decoder = ImageDecoder(force_gray=force_gray)
     try:
-        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(file, colorspace, strict=True)
-    except ValueError as error:
-        if str(error).startswith("Insufficient memory"):
-            raise MemoryError(str(error)) from None
+        pixels = decoder.decode(memoryview(file))
+    except BadRecordError:
         return None
-    return pixels
+    return None if decoder.remark else pixels
