@@ -54,7 +54,7 @@ class Finding:
         is_transparent: Whether it was decoded, and has pixels that alpha hides.
         has_label: Whether it says its label.
         has_restarts: Whether a feed decodes only what a crop needs of it; None where it is no JPEG,
-            or was not decoded.
+            was not decoded, or the C kernels are not in use.
     """
 
     kind: str
@@ -154,9 +154,12 @@ class Examiner:
             return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1)
 
 
-def has_restarts(file: memoryview) -> bool:
-    """Return whether a feed decodes only what a crop needs of a JPEG, by its restart markers."""
-    return native is not None and native.find_restarts(file) is not None
+def has_restarts(file: memoryview) -> bool | None:
+    """Return whether a feed decodes only what a crop needs of a JPEG, by its restart markers.
+
+    None where no feed does, since the C kernels are not in use.
+    """
+    return None if native is None else native.find_restarts(file) is not None
 
 
 def kind_of(datum: DatumView) -> str:
