@@ -44,6 +44,13 @@ def both_sides(size: int | tuple[int, int]) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
 
 
+def needs_box(recipe: Recipe) -> bool:
+    """Return whether a row may be made of a part of its image."""
+    if recipe.resizing is not None:
+        return recipe.resizing.kind == ResizeKind.RANDOM_CROP
+    return recipe.crop_height > 0 and not recipe.pad
+
+
 def needed_box(draws: Sequence[int], height: int, width: int, recipe: Recipe) -> Box:
     """Return the box of an image that its row is made of.
 
@@ -61,9 +68,12 @@ def needed_box(draws: Sequence[int], height: int, width: int, recipe: Recipe) ->
 
 
 def crop_box(draws: Sequence[int], height: int, width: int, recipe: Recipe) -> Box:
-    """Return the box that the crop takes of pixels of some height and width: all without a crop."""
+    """Return the box that the crop takes of pixels of some height and width.
+
+    All of them without a crop, and where they are too few for it.
+    """
     rows, columns = recipe.crop_height, recipe.crop_width
-    if not rows:
+    if not rows or rows > height or columns > width:
         return Box(0, 0, height, width)
     if not recipe.random_crop:
         return Box((height - rows) // 2, (width - columns) // 2, rows, columns)

@@ -289,6 +289,45 @@ class NativeKernels(Protocol):
     ) -> int:
         """Find records in leaf pages; return the first that is damaged, or -1."""
 
+    def splice_jpeg(  # noqa: PLR0917 - as in C
+        self,
+        data: memoryview,
+        top: int,
+        left: int,
+        height: int,
+        width: int,
+        to: NDArray[np.uint8],
+        /,
+    ) -> tuple[int, int, int, int, int] | None:
+        """Make a small JPEG of what a window needs; see `prefetch._record.jpeg_windows.Splice`."""
+
+    def find_restarts(self, data: memoryview | bytes, /) -> tuple[int, bool] | None:
+        """Return how a JPEG that can be decoded in part is cut.
+
+        Returns:
+            How many MCUs are between two restart markers, and whether the file has a stamp, which
+            then is right; None for a file that is decoded as a whole.
+        """
+
+    def add_restarts(self, data: memoryview | bytes, most: int, /) -> bytes | int:
+        """Return a JPEG of the same coefficients with restart markers and a stamp.
+
+        Args:
+            data: The file.
+            most: The interval is the largest divisor of the MCUs of a row up to this.
+
+        Returns:
+            The new file, baseline; or why there is none, a `Recoding`.
+        """
+
+
+class Recoding(IntEnum):
+    """Why a JPEG is given no restart markers."""
+
+    NO_HUFFMAN_FRAME = 1
+    BYTES_BEHIND_END = 2
+    UNUSUAL_FILE = 3
+
 
 class Kernels(Protocol):
     """What fills rows: the C extension, or its NumPy twin, with the twin's contract."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._kernels import reference, selection
+from prefetch._kernels.boxes import needed_box, needs_box
 from prefetch._kernels.contract import ENCODED, Kernels
 from prefetch._kernels.digest import digest
 from prefetch._record.decode import ImageDecoder
@@ -82,7 +83,9 @@ class RecordTransformer:
             force_color=decoding.force_color,
             force_gray=decoding.force_gray,
             max_pixels_per_byte=decoding.max_pixels_per_byte,
+            splice=None if selection.native is None else selection.native.splice_jpeg,
         )
+        self._takes_parts = needs_box(self._recipe)
         shorter = decoding.shorter
         self._shorten = None if shorter is None else ShorterImages(shorter, kernels)
         self._warns_of_raw = decoding.force_color or decoding.force_gray
@@ -231,9 +234,8 @@ class RecordTransformer:
     def _fill_encoded(
         self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int
     ) -> Fault | None:
-        part: Part | None = None
         try:
-            image = self._decode(encoded)
+            image, part = self._decode(encoded, words)
         except BadRecordError as bad:
             return bad.at(position)
         if self._decoder.remark and self._decoding.image_warning.take():
@@ -262,21 +264,38 @@ class RecordTransformer:
         shape = self._decoder.shape(encoded)
         return shape if self._shorten is None else self._shorten.shape(shape)
 
-    def _decode(self, encoded: memoryview) -> NDArray[np.uint8]:
-        """Return an image from the cache, or decode it, and keep it there.
+    def _decode(
+        self, encoded: memoryview, words: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.uint8], Part | None]:
+        """Return an image, or the part of it that its row is made of, and which part that is.
+
+        It is from the cache, or it is decoded and kept there.
 
         Raises:
             BadRecordError: As `ImageDecoder.decode`; of a bad image nothing is kept.
         """
         cache = self._decoding.cache
         if cache is None:
-            return self._decode_anew(encoded)
+            return self._decode_part(encoded, words)
         key = digest(encoded)
         image = cache.find(key)
         if image is None:
             image = self._decode_anew(encoded)
             cache.store(key, image)
-        return image
+        return image, None
+
+    def _decode_part(
+        self, encoded: memoryview, words: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.uint8], Part | None]:
+        """Decode what a row is made of, where that is less than the image."""
+        if not self._takes_parts:
+            return self._decoder.decode(encoded), None
+        draws = words.tolist()
+        image, *part = self._decoder.decode_window(
+            encoded, lambda height, width: needed_box(draws, height, width, self._recipe)
+        )
+        top, left, height, width = part
+        return image, (top, left, height, width)
 
     def _decode_anew(self, encoded: memoryview) -> NDArray[np.uint8]:
         image = self._decoder.decode(encoded)

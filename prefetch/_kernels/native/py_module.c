@@ -1,9 +1,11 @@
 /* prefetch._kernels._c: the kernels for Python. The signatures are in prefetch/_kernels/_c.pyi. */
+#include "jpeg_stamp.h"
 #include "philox.h"
 #include "py_arguments.h"
 #include "py_digest.h"
 #include "py_fill.h"
 #include "py_resize.h"
+#include "py_jpeg.h"
 #include "py_spans.h"
 #include "py_sums.h"
 
@@ -80,6 +82,18 @@ static PyMethodDef functions[] = {
                       "Add images to sums, as prefetch._kernels.sums.add_up does."),
     PY_METHOD(digest, "digest(content, /)\n--\n\n"
                       "Return 16 bytes that tell contents apart, as prefetch._kernels.digest does."),
+    PY_METHOD(splice_jpeg,
+              "splice_jpeg(data, top, left, height, width, to, /)\n--\n\n"
+              "Make a small JPEG file of those segments of a file with restart markers that a "
+              "window needs."),
+    PY_METHOD(find_restarts,
+              "find_restarts(data, /)\n--\n\n"
+              "Return how many MCUs are between the restart markers of a JPEG file that can be "
+              "decoded in part, and whether it has a stamp; None for any other."),
+    PY_METHOD(add_restarts,
+              "add_restarts(data, most, /)\n--\n\n"
+              "Return a JPEG file of the same coefficients with restart markers and a stamp, or why "
+              "there is none."),
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};
@@ -95,5 +109,6 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__c(void)
 {
     choose_loops();
+    choose_checksums();
     return PyModuleDef_Init(&definition);
 }
