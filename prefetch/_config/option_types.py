@@ -258,16 +258,6 @@ class Size:
         return least <= value <= self._most
 
 
-def _bounds(value: object) -> tuple[float, float]:
-    if isinstance(value, tuple) and len(value) == 2:
-        low, high = _finite(value[0]), _finite(value[1])
-        if low is not None and high is not None and 0 < low <= high:
-            return low, high
-    raise ValueError(
-        f"expected [least, most], two numbers above 0; found {printable_with_kind(value)}"
-    )
-
-
 class Within:
     """Annotates an option that is two bounds, [least, most], within others.
 
@@ -413,11 +403,6 @@ Scale = Annotated[
             ]
         }
     ),
-]
-Bounds = Annotated[
-    tuple[float, float],
-    PlainValidator(_bounds),
-    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}),
 ]
 OwnFunction = Annotated[
     Callable[..., Any] | str | None,

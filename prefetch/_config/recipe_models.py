@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prefetch._config.option_types import MOST_SIDE, Bounds, MeanValue, Options, Size, Within
+from prefetch._config.option_types import MOST_SIDE, MeanValue, Options, Size, Within
 from prefetch._kernels.contract import MOST_FACTOR
 
 LEAST_SHARE = 1e-6
@@ -32,11 +32,11 @@ class RandomResizedCropConfig(Options):
     size: Annotated[int | tuple[int, int], Size(1, MOST_SIDE)] = Field(
         description="What it becomes, in pixels: one number for a square, or [height, width]."
     )
-    scale: Bounds = Field(
+    scale: Annotated[tuple[float, float], Within(LEAST_SHARE, 1)] = Field(
         default=(0.08, 1.0),
         description="Least and most share of the image's area that the box has.",
     )
-    ratio: Bounds = Field(
+    ratio: Annotated[tuple[float, float], Within(LEAST_SHARE, 1 / LEAST_SHARE)] = Field(
         default=(3 / 4, 4 / 3), description="Least and most width of the box, in heights."
     )
     interpolation: Interpolation = "bilinear"

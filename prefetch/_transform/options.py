@@ -18,8 +18,8 @@ from prefetch._transform.operation import Stage, options_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prefetch._kernels.contract import Erasing, Jitter, Resizing
     from prefetch._decoded_cache.cache import DecodedCache
+    from prefetch._kernels.contract import Erasing, Jitter, Resizing
     from prefetch._record.layout import RecordLayout
     from prefetch._transform.own_function import OwnFunction
 

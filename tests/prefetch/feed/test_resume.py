@@ -356,6 +356,7 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
         "source",
         "stall_warning_s",
         "threads",
+        "transform.preset",
         "transform.where",
     }
 

@@ -156,9 +156,9 @@ MESSAGES = {
         ),
     ),
     Reason.SMALLER_THAN_CROP: (
-        (20, 30, 32),
+        (20, 30, 24, 32),
         (
-            "the record is 20 x 30 pixels (height x width), smaller than the crop of 32 x 32; "
+            "the record is 20 x 30 pixels (height x width), smaller than the crop of 24 x 32; "
             "use a smaller crop_size, or larger images"
         ),
     ),
@@ -203,6 +203,13 @@ MESSAGES = {
             "the number of channels of the record is 4, and color_jitter takes images of 3 "
             "(colour) or 1 (grey); force_color or force_gray makes encoded images so, or leave "
             "color_jitter out"
+        ),
+    ),
+    Reason.FLOATS_FOR_RESIZE: (
+        (),
+        (
+            "the record holds float_data, and only images of uint8 are resized; leave resize and "
+            "random_resized_crop out"
         ),
     ),
     Reason.FUNCTION_RAISED: ((), "per_record raised an exception for the record"),
@@ -259,6 +266,7 @@ def test_the_numbers_of_reasons_never_change() -> None:
         "SCALES_DIFFER": 62,
         "MEAN_IMAGE_DIFFERS": 63,
         "FLOATS_AS_UINT8": 64,
+        "FLOATS_FOR_RESIZE": 65,
         "FLOATS_FOR_JITTER": 66,
         "CHANNELS_FOR_JITTER": 67,
         "FUNCTION_RAISED": 80,
