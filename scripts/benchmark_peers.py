@@ -53,7 +53,7 @@ from rich.console import Console
 
 from peers import comparison
 from peers.contest import CONSUMERS, Effort, Task, hold
-from peers.databases import make_database
+from peers.databases import make_database, with_restart_markers
 from peers.roster import ROSTER
 from peers.works import PREFETCH, WORKS
 from prefetch._files.output import write_whole
@@ -96,12 +96,12 @@ def run(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for work in (one for one in WORKS if one.name in options.work):
             with progress.status(f"{work.name}: making the database") as status:
-                task = _task(work, folder, options)
+                taking_part = [entry for entry in entries if entry.takes_part(work)]
+                task = _task(work, folder, options, taking_part)
 
                 def say(what: str, work: Work = work, status: Status = status) -> None:
                     status.update(f"{work.name}: {what}")
 
-                taking_part = [entry for entry in entries if entry.takes_part(work)]
                 results, failed = hold(task, taking_part, effort, say)
             failures += failed
             goals += comparison.goals(work, results)
@@ -155,12 +155,19 @@ def _present(wanted: Sequence[str]) -> tuple[list[Entry], list[dict[str, str]]]:
     return present, left_out
 
 
-def _task(work: Work, folder: Path, options: argparse.Namespace) -> Task:
-    """Return a work with its database, which is made if need be."""
+def _task(
+    work: Work, folder: Path, options: argparse.Namespace, entries: Sequence[Entry]
+) -> Task:
+    """Return a work with the databases that its entries read, which are made if need be."""
     wanted = options.records if work.is_large else options.small_records
     num_records = -(-wanted // work.batch_size) * work.batch_size
+    database = make_database(folder, work, num_records)
+    wants_markers = any(entry.wants_markers for entry in entries)
     return Task(
-        work=work, database=make_database(folder, work, num_records), num_records=num_records
+        work=work,
+        database=database,
+        num_records=num_records,
+        marked=with_restart_markers(database) if wants_markers else None,
     )
 
 
