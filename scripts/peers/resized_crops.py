@@ -1,4 +1,4 @@
-"""Random-resized crops with NumPy and OpenCV, for loaders that draw or normalise none themselves."""
+"""Random-resized crops with OpenCV, for loaders that draw or normalise none themselves."""
 
 from __future__ import annotations
 

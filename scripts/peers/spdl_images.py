@@ -68,9 +68,7 @@ class _Filler:
         self._records = Records(database, work)
         self._local = threading.local()
 
-    def fill(
-        self, number: int, data: npt.NDArray[Any], labels: npt.NDArray[np.int64]
-    ) -> None:
+    def fill(self, number: int, data: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> None:
         size = self._work.batch_size
         files, labels[:] = self._records.take(number * size % self._records.num_records, size)
         rng = np.random.default_rng(number)

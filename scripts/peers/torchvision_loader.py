@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader with torchvision's transforms (v2) on Pillow images, as their guides show it.
+"""PyTorch's DataLoader with torchvision's transforms (v2) on Pillow images, as their guides do.
 
 A sample is decoded, cut, resized, mirrored and normalised by itself; the DataLoader's own collation
 makes the batch, in a worker straight into shared memory.
