@@ -98,7 +98,7 @@ def _transform(work: Work) -> Any:
             v2.RandomHorizontalFlip(),
             v2.PILToTensor(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(list(work.mean), list(work.std)),
+            v2.Normalize(list(work.mean), list(work.std), inplace=True),
         ]
     )
 
