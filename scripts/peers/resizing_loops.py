@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     Resize = Callable[[memoryview, np.random.Generator], npt.NDArray[np.uint8]]
 
+READS_AHEAD = False
+"""Nothing is made while the loop that takes the batches rests."""
+
 
 def candidates(work: Work, *, num_cores: int) -> list[Settings]:  # noqa: ARG001 - as all modules
     """Return both methods; the roster names one."""
