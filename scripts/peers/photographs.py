@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _FILES = ("china.jpg", "flower.jpg")
-_QUALITY = 92
+_QUALITY = 94
 _NUM_SHAPES = 24
 
 
