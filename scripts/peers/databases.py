@@ -7,7 +7,9 @@ scales, which compresses as a photograph does: about 30 kB for 256x256 pixels of
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import cv2
@@ -70,7 +72,10 @@ def with_restart_markers(database: Path) -> Path:
     if not path.exists():
         unfinished = path.with_name(f"{path.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
-        if prefetch.cli.main(["reencode", "--roi", str(database), str(unfinished)]) != 0:
+        # The output may be the report's.
+        with contextlib.redirect_stdout(sys.stderr):
+            status = prefetch.cli.main(["reencode", "--roi", str(database), str(unfinished)])
+        if status != 0:
             raise ValueError(f"ringfeed reencode --roi could not make {unfinished}")
         unfinished.rename(path)
     return path
