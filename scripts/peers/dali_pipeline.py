@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from nvidia.dali import fn, pipeline_def, types
 
-from peers import resized_crops
+from peers.resizing import crops
 from peers.works import PREFETCH
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ def _resizing_graph(work: Work, database: Path, decoder: str) -> tuple[Any, Any]
     """Return images of rectangles drawn at random, decoded alone or with the rest, and labels."""
     record, label = fn.readers.caffe(path=str(database), prefetch_queue_depth=PREFETCH)
     draws = {
-        "random_area": list(resized_crops.AREA),
-        "random_aspect_ratio": list(resized_crops.RATIO),
-        "num_attempts": resized_crops.NUM_TRIES,
+        "random_area": list(crops.AREA),
+        "random_aspect_ratio": list(crops.RATIO),
+        "num_attempts": crops.NUM_TRIES,
     }
     size = {"size": [work.resized_crop] * 2, "interp_type": types.INTERP_LINEAR, "antialias": True}
     if decoder == "image_random_crop":

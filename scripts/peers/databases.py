@@ -2,7 +2,7 @@
 
 Raw images are noise, since copying and arithmetic do not care. JPEG files are of noise at several
 scales, which compresses as a photograph does: about 30 kB for 256x256 pixels of quality 90; or of
-`photographs`, for crops that are resized.
+`resizing.photographs`, for crops that are resized.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import simplejpeg
 
 import prefetch.cli
 import prefetch.testing
-from peers import photographs
+from peers.resizing import photographs
 from prefetch.caffe import Datum
 
 if TYPE_CHECKING:

@@ -200,7 +200,7 @@ ROSTER = (
     *(
         Entry(
             name=f"torchvision, {number} worker{'s' if number > 1 else ''}",
-            module="peers.torchvision_loader",
+            module="peers.resizing.torchvision_loader",
             imports=("torch", "torchvision", "PIL"),
             distributions=("torch", "torchvision", "pillow"),
             settings={"num_workers": number},
@@ -211,7 +211,7 @@ ROSTER = (
     *(
         Entry(
             name=f"SPDL, FFmpeg's filters, {threads}",
-            module="peers.spdl_images",
+            module="peers.resizing.spdl_images",
             imports=_SPDL,
             distributions=_SPDLS,
             settings={"concurrency": number},
@@ -221,14 +221,14 @@ ROSTER = (
     ),
     Entry(
         name="FFCV's method",
-        module="peers.resizing_loops",
+        module="peers.resizing.loops",
         distributions=("simplejpeg", "opencv-python-headless"),
         settings={"method": "FFCV's"},
         works=_RRC,
     ),
     Entry(
         name="Pillow",
-        module="peers.resizing_loops",
+        module="peers.resizing.loops",
         imports=("PIL",),
         distributions=("pillow", "numpy"),
         settings={"method": "Pillow"},

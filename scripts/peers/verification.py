@@ -2,7 +2,7 @@
 
 Loaders draw crops as they like, so each image is looked for at all places of its record, plain and
 mirrored. How far it is from the best of them says whether pixels are the same. Where crops are
-resized, `rectangles` finds the likest one.
+resized, `resizing.rectangles` finds the likest one.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _find_resized(
     image: npt.NDArray[np.float64], pixels: npt.NDArray[np.uint8]
 ) -> tuple[tuple[Any, ...], npt.NDArray[np.uint8]]:
     """Return the likest rectangle, whether it is mirrored last, and what it becomes."""
-    from peers import rectangles  # noqa: PLC0415 - Pillow is needed for this alone
+    from peers.resizing import rectangles  # noqa: PLC0415 - Pillow is needed for this alone
 
     place = rectangles.find(image, pixels)
     return dataclasses.astuple(place), rectangles.resized(pixels, place, image.shape[1])

@@ -19,16 +19,14 @@ from peers import (
     comparison,
     contest,
     databases,
-    photographs,
     process_tree,
-    resized_crops,
-    resizing_loops,
     roster,
     verification,
     works,
 )
 from peers.contestant import Contestant, ContestantError
 from peers.filling import Filler
+from peers.resizing import crops, loops, photographs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,7 +186,7 @@ def test_a_goal_beside_dali_is_set_against_the_faster_of_its_decoders() -> None:
 
 def test_rectangles_have_the_areas_and_ratios_of_imagenets_recipe() -> None:
     rng = np.random.default_rng(0)
-    drawn = [resized_crops.draw(rng, 375, 500) for _ in range(2000)]
+    drawn = [crops.draw(rng, 375, 500) for _ in range(2000)]
     for top, left, height, width in drawn:
         assert 0 <= top <= 375 - height
         assert 0 <= left <= 500 - width
@@ -201,18 +199,18 @@ def test_rectangles_have_the_areas_and_ratios_of_imagenets_recipe() -> None:
 
 def test_where_no_rectangle_fits_the_middle_is_taken_with_the_nearest_ratio() -> None:
     rng = np.random.default_rng(0)
-    assert (0, 495, 10, 13) in {resized_crops.draw(rng, 10, 1003) for _ in range(50)}
-    assert (495, 0, 13, 10) in {resized_crops.draw(rng, 1003, 10) for _ in range(50)}
+    assert (0, 495, 10, 13) in {crops.draw(rng, 10, 1003) for _ in range(50)}
+    assert (495, 0, 13, 10) in {crops.draw(rng, 1003, 10) for _ in range(50)}
 
 
 @needs_pillow
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_the_rectangle_that_an_image_was_made_of_is_found(*, mirrored: bool) -> None:
-    from peers import rectangles  # noqa: PLC0415 - Pillow is there only now
+    from peers.resizing import rectangles  # noqa: PLC0415 - Pillow is there only now
 
     rng = np.random.default_rng(int(mirrored))
     picture = photographs.take(rng, 375, 500).transpose(2, 0, 1)
-    made_of = rectangles.Rectangle(*resized_crops.draw(rng, 375, 500), mirrored)
+    made_of = rectangles.Rectangle(*crops.draw(rng, 375, 500), mirrored)
     image = rectangles.resized(picture, made_of, 224)
     assert made_of == rectangles.find(image.astype(np.float64), picture)
 
@@ -224,7 +222,7 @@ def test_bare_loops_resize_rectangles_of_the_records_in_turn(
 ) -> None:
     work = dataclasses.replace(_WORKS["rrc"], batch_size=2)
     database = databases.make_database(tmp_path / "looped", work, 4)
-    with resizing_loops.open_stream(work, database, {"method": method}) as stream:
+    with loops.open_stream(work, database, {"method": method}) as stream:
         next(stream)
         data, labels = next(stream)
         assert [2, 3] == labels.tolist()

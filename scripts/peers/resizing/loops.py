@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 import simplejpeg
 
-from peers import resized_crops
 from peers.filling import Slots
 from peers.records import Records
+from peers.resizing import crops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
 
 def _batches(work: Work, records: Records, resize: Resize) -> Stream:
     data, labels = Slots(work, 1)[0]
-    normaliser = resized_crops.Normaliser(work)
+    normaliser = crops.Normaliser(work)
     rng = np.random.default_rng(0)
     for first in itertools.count(0, work.batch_size):
         files, labels[:] = records.take(first % records.num_records, work.batch_size)
@@ -65,7 +65,7 @@ def _pillow(work: Work) -> Resize:
 
     def resize(file: memoryview, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
         image = Image.open(io.BytesIO(file)).convert("RGB")
-        top, left, rows, columns = resized_crops.draw(rng, image.height, image.width)
+        top, left, rows, columns = crops.draw(rng, image.height, image.width)
         box = (left, top, left + columns, top + rows)
         # Cut out first, as torchvision does: a box would be resized with what lies around it.
         return np.asarray(image.crop(box).resize(size, Image.Resampling.BILINEAR))
@@ -80,7 +80,7 @@ def _ffcv(work: Work) -> Resize:
 
     def resize(file: memoryview, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
         pixels = simplejpeg.decode_jpeg(file, colorspace="RGB", fastdct=True, buffer=whole)
-        top, left, rows, columns = resized_crops.draw(rng, height, width)
+        top, left, rows, columns = crops.draw(rng, height, width)
         cut = pixels[top : top + rows, left : left + columns]
         cv2.resize(cut, small.shape[:2], dst=small, interpolation=cv2.INTER_AREA)
         return small

@@ -31,13 +31,15 @@ def take(rng: np.random.Generator, height: int, width: int) -> npt.NDArray[np.ui
     rows, columns = (np.array(whole.shape[:2]) * share).astype(int)
     top, left = rng.integers(0, (whole.shape[0] - rows + 1, whole.shape[1] - columns + 1))
     cut = whole[top : top + rows, left : left + columns, rng.permutation(3)]
-    picture = cv2.resize(cut, (width, height), interpolation=cv2.INTER_CUBIC)
+    picture = np.empty((height, width, 3), np.uint8)
+    cv2.resize(cut, (width, height), dst=picture, interpolation=cv2.INTER_CUBIC)
     if rng.integers(2):
-        picture = cv2.flip(picture, 1)
+        cv2.flip(picture, 1, dst=picture)
     for _ in range(_NUM_SHAPES):
         _draw(rng, picture)
-    noise = rng.normal(0, rng.uniform(2, 8), picture.shape).astype(np.float32)
-    return np.clip(picture + noise, 0, 255).astype(np.uint8)
+    noise = np.asarray(rng.normal(0, rng.uniform(2, 8), picture.shape), np.float32)
+    noisy: npt.NDArray[np.float32] = np.clip(picture + noise, 0, 255)
+    return noisy.astype(np.uint8)
 
 
 def encode(picture: npt.NDArray[np.uint8]) -> bytes:

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from peers import resized_crops
 from peers.records import Records
+from peers.resizing import crops
 from peers.works import PREFETCH
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def _transform(work: Work) -> Any:
         [
             v2.RandomResizedCrop(
                 work.resized_crop,
-                scale=resized_crops.AREA,
-                ratio=resized_crops.RATIO,
+                scale=crops.AREA,
+                ratio=crops.RATIO,
                 antialias=True,
             ),
             v2.RandomHorizontalFlip(),

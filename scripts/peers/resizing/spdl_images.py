@@ -17,9 +17,9 @@ import numpy as np
 import spdl.io
 from spdl.pipeline import PipelineBuilder
 
-from peers import resized_crops
 from peers.filling import Slots
 from peers.records import Records
+from peers.resizing import crops
 from peers.works import PREFETCH
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Filler:
 
     def _frame(self, file: memoryview, rng: np.random.Generator) -> Any:
         _, height, width = self._work.shape
-        top, left, rows, columns = resized_crops.draw(rng, height, width)
+        top, left, rows, columns = crops.draw(rng, height, width)
         side = self._work.resized_crop
         mirror = ",hflip" if rng.integers(2) else ""
         packets = spdl.io.demux_image(bytes(file))
@@ -89,8 +89,8 @@ class _Filler:
             f"scale={side}:{side}:flags=bilinear{mirror},format=pix_fmts=rgb24",
         )
 
-    def _normaliser(self) -> resized_crops.Normaliser:
-        normaliser: resized_crops.Normaliser | None = getattr(self._local, "normaliser", None)
+    def _normaliser(self) -> crops.Normaliser:
+        normaliser: crops.Normaliser | None = getattr(self._local, "normaliser", None)
         if normaliser is None:
-            normaliser = self._local.normaliser = resized_crops.Normaliser(self._work)
+            normaliser = self._local.normaliser = crops.Normaliser(self._work)
         return normaliser

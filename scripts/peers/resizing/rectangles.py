@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from peers.resized_crops import AREA, RATIO
+from peers.resizing.crops import AREA, RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,8 +66,7 @@ def find(image: npt.NDArray[np.float64], picture: npt.NDArray[np.uint8]) -> Rect
             best = _refine(integral, best, fine, step)
         distances = _distances(integral, best, fine)
         place = int(distances.argmin())
-        here = Rectangle(*best[place].astype(int).tolist(), mirrored)
-        found.append((float(distances[place]), here))
+        found.append((float(distances[place]), _rectangle(best[place], mirrored=mirrored)))
     return _settle(image, picture, min(found)[1])
 
 
@@ -80,6 +79,11 @@ def resized(picture: npt.NDArray[np.uint8], place: Rectangle, side: int) -> npt.
     )
     pixels = np.asarray(small).transpose(2, 0, 1)
     return pixels[:, :, ::-1] if place.mirrored else pixels
+
+
+def _rectangle(box: npt.NDArray[np.float64], *, mirrored: bool) -> Rectangle:
+    top, left, height, width = (int(value) for value in box)
+    return Rectangle(top, left, height, width, mirrored)
 
 
 def _boxes(height: int, width: int) -> Iterator[npt.NDArray[np.float64]]:
@@ -172,8 +176,8 @@ def _settle(
     while True:
         here = np.array([best.top, best.left, best.height, best.width], np.float64)
         around = [
-            Rectangle(*values, place.mirrored)
-            for values in _inside(here + moves, *picture.shape[1:]).astype(int).tolist()
+            _rectangle(box, mirrored=place.mirrored)
+            for box in _inside(here + moves, *picture.shape[1:])
         ]
         nearest = min((distance(one), one) for one in around)
         if nearest[0] >= least:
