@@ -185,6 +185,22 @@ ROSTER = (
         )
         for number, threads in _THREADS.items()
     ),
+    Entry(
+        name="decode and resize of the crop alone",
+        module="peers.resizing.kernel_loop",
+        distributions=_OURS,
+        settings={"threads": 1},
+        works=_RRC,
+        wants_markers=True,
+    ),
+    # What every epoch behind the first is like; starting and a first epoch do not count.
+    Entry(
+        name="ringfeed, decoded cache, 1 thread",
+        module="peers.feed",
+        distributions=_OURS,
+        settings={"threads": 1, "decoded_cache": True},
+        works=_JPEG | _RRC,
+    ),
     *(
         Entry(
             name=f"DALI, {decodes}, {threads}",

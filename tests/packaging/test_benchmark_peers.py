@@ -19,6 +19,7 @@ from peers import (
     comparison,
     contest,
     databases,
+    feed,
     process_tree,
     roster,
     verification,
@@ -26,7 +27,7 @@ from peers import (
 )
 from peers.contestant import Contestant, ContestantError
 from peers.filling import Filler
-from peers.resizing import crops, loops, photographs
+from peers.resizing import crops, kernel_loop, loops, photographs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,6 +233,34 @@ def test_bare_loops_resize_rectangles_of_the_records_in_turn(
         wrong = verification.verify(work, again, data[:1], [3])
     assert right.mean_levels < most
     assert 20 < wrong.mean_levels
+
+
+@needs_pillow
+@pytest.mark.parametrize("has_markers", [False, True])
+def test_the_feeds_resized_crops_are_what_pillow_makes_of_the_records(
+    *, has_markers: bool, tmp_path: Path
+) -> None:
+    work = dataclasses.replace(_WORKS["rrc"], batch_size=2)
+    database = databases.make_database(tmp_path, work, 4)
+    if has_markers:
+        database = databases.with_restart_markers(database)
+    with feed.open_stream(work, database, {"threads": 1}) as stream:
+        next(stream)
+        data, labels = feed.arrays(next(stream))
+        data = data.copy()
+        assert [2, 3] == labels.tolist()
+    assert verification.verify(work, database, data, [2, 3]).identical
+
+
+@needs_pillow
+def test_the_bare_loop_over_the_kernels_resizes_the_records_in_turn(tmp_path: Path) -> None:
+    work = dataclasses.replace(_WORKS["rrc"], batch_size=2)
+    database = databases.make_database(tmp_path, work, 4)
+    with kernel_loop.open_stream(work, databases.with_restart_markers(database), {}) as stream:
+        next(stream)
+        data, labels = next(stream)
+        assert [2, 3] == labels.tolist()
+        assert verification.verify(work, database, data, [2, 3]).identical
 
 
 def test_resized_images_that_nothing_could_check_are_left_out(

@@ -2,5 +2,6 @@
 
 - ``photographs``: what the records hold; ``rectangles``: whether an image was made of one.
 - ``crops``: drawing and normalising, for loaders that do neither.
-- ``torchvision_loader``, ``spdl_images``: loaders, as in the room above; ``loops``: bare loops.
+- ``torchvision_loader``, ``spdl_images``: loaders, as in the room above.
+- ``loops``, ``kernel_loop``: bare loops.
 """
