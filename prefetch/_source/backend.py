@@ -119,6 +119,9 @@ class Database(Protocol):
 
     What reads raises FeedClosedError after `close`, and SourceError where the database is damaged,
     was changed or cut; the subclass says which.
+
+    Why it is this large: it has a method for each question that any room asks of a database, so
+    that no room has to know which backend it is.
     """
 
     @property

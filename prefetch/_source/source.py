@@ -40,6 +40,8 @@ class RecordSource:
     Attributes:
         num_records: Records in all, or in the subset.
 
+    Why it is this large: it asks each of its databases what one is asked, and says which one errs.
+
     >>> import lmdb, tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> with lmdb.open(folder.name) as environment, environment.begin(write=True) as transaction:

@@ -51,6 +51,8 @@ class LmdbDatabase:
         path: Absolute path of the database, as the caller named it.
         num_records: Its records.
         check: `Snapshot.check`.
+
+    Why it is this large: it has every method of `Database`; most are a line.
     """
 
     def __init__(self, snapshot: Snapshot, index_progress: IndexProgress | None = None) -> None:
