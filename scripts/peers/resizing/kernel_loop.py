@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,13 +61,8 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
             files, labels[:] = records.take(first % records.num_records, work.batch_size)
             words = rng.integers(0, 2**32, (len(files), num_words), np.uint32)
             for file, drawn, row in zip(files, words, data, strict=True):
-                numbers = drawn.tolist()
-                window = decoder.decode_window(
-                    file,
-                    lambda height, width, numbers=numbers: boxes.needed_box(
-                        numbers, height, width, recipe
-                    ),
-                )
+                choose = partial(boxes.needed_box, drawn.tolist(), recipe=recipe)
+                window = decoder.decode_window(file, choose)
                 bad = kernels.fill_image(window.pixels, drawn, row, recipe, window[1:])
                 assert bad is None, "the records are good"
             yield data, labels
