@@ -18,6 +18,7 @@ from prefetch._config.option_types import (
     MOST,
     AutoOr,
     Device,
+    Labels,
     MeanValue,
     OptionalPath,
     OwnFunction,
@@ -102,6 +103,29 @@ class ShardConfig(_Options):
     )
 
 
+class MixupConfig(_Options):
+    """Mixup: a weighted sum of each sample and the one at the same place from the batch's end."""
+
+    alpha: float = Field(
+        gt=0,
+        description=(
+            "The weight of a batch's own samples is drawn from Beta(alpha, alpha); 0.2 and 0.8 are "
+            "usual."
+        ),
+    )
+
+
+class CutmixConfig(_Options):
+    """Cutmix: a box of each sample is that of the one at the same place from the batch's end."""
+
+    alpha: float = Field(
+        gt=0,
+        description=(
+            "The share of a batch's own pixels is drawn from Beta(alpha, alpha); 1.0 is usual."
+        ),
+    )
+
+
 class TransformConfig(_Options):
     """How a stored image becomes a row of the batch: crop, mirror, then (pixel - mean) * scale."""
 
@@ -160,6 +184,20 @@ class TransformConfig(_Options):
         description=(
             "Type of the batch's values; float16 becomes infinite beyond 65504, bfloat16 takes the "
             "package ml_dtypes, and uint8 takes neither a mean nor a scale."
+        ),
+    )
+    mixup: MixupConfig | None = Field(
+        default=None,
+        description=(
+            "Mix each batch of phase train with itself, as {alpha: 0.2}, when all else is done; "
+            "takes labels: pairs or one_hot."
+        ),
+    )
+    cutmix: CutmixConfig | None = Field(
+        default=None,
+        description=(
+            "Likewise by a box of pixels, as {alpha: 1.0}; with mixup too, each batch has one of "
+            "both, with a chance of one half."
         ),
     )
     where: Literal["auto", "host", "device"] = Field(
@@ -274,12 +312,17 @@ class FeedOptions(_Options):
     label_dtype: Literal["int64", "int32", "float32", "float64"] = Field(
         default="int64", description="Type of the labels; Caffe's is float32."
     )
-    labels: bool = Field(
+    labels: Labels = Field(
         default=True,
         description=(
             "Hand labels out; false: batches have none, as those of a network's Data layer with "
-            "a single top."
+            "a single top; pairs: fields label, label2 and lam, for mixup and cutmix; one_hot: "
+            "float32 (N, num_classes)."
         ),
+    )
+    num_classes: Annotated[int, Field(ge=1, le=2**24)] | None = Field(
+        default=None,
+        description="With labels: one_hot: how many classes; a label beyond is a bad record.",
     )
     on_bad_record: Literal["raise", "skip", "quarantine"] = Field(
         default="raise",

@@ -62,11 +62,14 @@ _FREE = {
 
 # The defaults of options that states of format 1 need not name: they were saved before.
 _LATER_OPTIONS = {
+    "num_classes": None,
     "subset.complement": False,
     "subset.fraction": None,
     "subset.seed": 0,
     "subset.stratify": False,
+    "transform.cutmix": None,
     "transform.max_pixels_per_byte": 2048,
+    "transform.mixup": None,
 }
 
 

@@ -1,4 +1,4 @@
-# The C extension: Kernels, NativeKernels and SumKernels, whose docstrings describe it.
+# The C extension: Kernels, NativeKernels, SumKernels and MixKernels, whose docstrings describe it.
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,3 +56,7 @@ def find_bytes(
     values: Sequence[memoryview], shape: tuple[int, int, int], /
 ) -> list[memoryview | None]: ...
 def add_up(images: Sequence[Any], first: int, sums: NDArray[Any], /) -> None: ...
+def mix_rows(rows: NDArray[Any], lam: float, /) -> None: ...
+def swap_boxes(
+    rows: NDArray[np.uint8], top: int, bottom: int, left: int, right: int, /
+) -> None: ...

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from memory import ClosedError
 from prefetch._ring.lease import Lease, LeaseEnd
 from prefetch._ring.push_block import PushedMemory
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from queue import SimpleQueue
 
-    import numpy as np
     import numpy.typing as npt
 
     from memory import Blob, Device, Event, Stream
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from prefetch._ring.push_block import HostBlock
     from prefetch._ring.slot_memory import DeviceMemory, SlotMemory
     from prefetch._transform.device import DeviceTransform
+    from prefetch._transform.label_form import Field
     from prefetch._transform.staged_rows import StagedRows
 
 
@@ -249,6 +251,7 @@ class Slot:
         lease: Lease,
         *,
         most_rows: int,
+        fields: tuple[Field, ...] = (),
     ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
         """Return where the batch's data and labels are to be filled in.
 
@@ -260,12 +263,33 @@ class Slot:
             lease: The batch's.
             most_rows: Samples of the largest batch that the slot will ever hold. Memory for so many
                 is allocated at once: the first batch may be an epoch's short last one.
+            fields: What the batch has besides; on a device with memory of its own there is room
+                for it in the block.
         """
         if self._host_memory is not None:
             return self._host_memory.bind(shape, dtype, label_dtype, lease, most_rows=most_rows)
         assert self.block is not None
         assert self._device_memory is not None
-        return self._device_memory.bind(shape, dtype, label_dtype, self.block, most_rows=most_rows)
+        return self._device_memory.bind(
+            shape, dtype, label_dtype, self.block, most_rows=most_rows, fields=fields
+        )
+
+    def field_arrays(self, fields: tuple[Field, ...], *, rows: int) -> list[npt.NDArray[Any]]:
+        """Return where the batch's other fields are to be filled in, an array for each.
+
+        Args:
+            fields: As for `bind`.
+            rows: The batch's samples.
+        """
+        if self._device_memory is not None:
+            return self._device_memory.field_arrays()
+        # Of the batch alone, as its indices are: they are small beside the data.
+        return [np.empty((rows, *field.row_shape), field.dtype) for field in fields]
+
+    def field_blobs(self, lease: Lease) -> dict[str, Blob]:
+        """Return the other fields of a batch that was pushed, by name."""
+        assert self._device_memory is not None
+        return self._device_memory.field_blobs(lease, self.events[-1])
 
     def push(self, lease: Lease, stream: Stream) -> tuple[Blob, Blob | None]:
         """Queue the device's work and return the batch's data and labels; see `DeviceMemory`.

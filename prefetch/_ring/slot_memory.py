@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from memory import Blob, Device, Event, HostBuffer, Stream
     from prefetch._ring.lease import Lease
     from prefetch._ring.push_block import HostBlock
+    from prefetch._transform.label_form import Field
     from prefetch._transform.staged_rows import StagedRows
 
 
@@ -54,8 +55,13 @@ class DeviceMemory(SlotMemory, Protocol):
         host: HostBlock,
         *,
         most_rows: int,
+        fields: tuple[Field, ...] = (),
     ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
         """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
+        ...
+
+    def field_arrays(self) -> list[npt.NDArray[Any]]:
+        """Return where the batch's other fields are to be filled in, before `push`."""
         ...
 
     def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
@@ -65,6 +71,15 @@ class DeviceMemory(SlotMemory, Protocol):
             lease: Held by all that is made of the device's memory, and by nothing in flight.
             stream: Does the work.
             events: Gets the event behind all that was queued, also where the rest could not be.
+        """
+        ...
+
+    def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
+        """Return the batch's other fields on both sides, by name, after `push`.
+
+        Args:
+            lease: Held by the device's side.
+            filled: The event behind the copy.
         """
         ...
 

@@ -11,6 +11,8 @@ from prefetch._kernels.device_kernel import WHOLE, WINDOW, window_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prefetch._plan.mixing import Mix
+
 
 class StagedRows:
     """Some rows of a staged batch, to be filled. Threads may fill different rows of one batch.
@@ -23,9 +25,10 @@ class StagedRows:
 
     Attributes:
         pixels: As given.
+        mix: How the device mixes the whole batch, when it is transformed; None for not at all.
     """
 
-    __slots__ = ("_finished", "_start", "_table", "pixels")
+    __slots__ = ("_finished", "_start", "_table", "mix", "pixels")
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class StagedRows:
         self._table = table
         self._finished = finished
         self._start = start
+        self.mix: Mix | None = None
 
     @property
     def nbytes(self) -> int:

@@ -2,6 +2,7 @@
 #include "philox.h"
 #include "py_arguments.h"
 #include "py_fill.h"
+#include "py_mix.h"
 #include "py_spans.h"
 #include "py_sums.h"
 
@@ -63,6 +64,12 @@ static PyMethodDef functions[] = {
         "Find the pixels of raw records of a shape, as prefetch._kernels.sums.find_bytes does."),
     PY_METHOD(add_up, "add_up(images, first, sums, /)\n--\n\n"
                       "Add images to sums, as prefetch._kernels.sums.add_up does."),
+    PY_METHOD(mix_rows, "mix_rows(rows, lam, /)\n--\n\n"
+                        "Mix each row with that at the same place from the end by weighted sums, "
+                        "as prefetch._kernels.mixing.mix_rows does."),
+    PY_METHOD(swap_boxes, "swap_boxes(rows, top, bottom, left, right, /)\n--\n\n"
+                          "Exchange a box of each row with that of its partner, as "
+                          "prefetch._kernels.mixing.swap_boxes does."),
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};
