@@ -88,9 +88,7 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
             batch.keep_until([array.ravel()[:1] for array in made.values()])
         else:
             made = {
-                name: jax.dlpack.from_dlpack(blob)
-                if name == "image"
-                else jnp.array(blob.numpy())
+                name: jax.dlpack.from_dlpack(blob) if name == "image" else jnp.array(blob.numpy())
                 for name, blob in blobs.items()
             }
         if self._is_pair:

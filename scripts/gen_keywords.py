@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
-    from prefetch._config.models import {models}
+{models}
     from prefetch._source.backend import Source
 
 '''
@@ -42,6 +42,8 @@ _TAIL: Final = '''
 OPTIONS: Final = inspect.cleandoc(FeedKeywords.__doc__ or "").partition("\\n\\n")[2]
 """Every option with its text, as help() lists them; empty with python -OO."""
 '''
+
+_LINE: Final = 100  # characters, as ruff has it
 
 _PLAIN: Final = {"boolean": "bool", "integer": "int", "number": "float", "null": "None"}
 
@@ -102,8 +104,16 @@ def module_text() -> str:
         for name, group in schema["$defs"].items()
     ]
     feed = _spell_class("FeedKeywords", _list_options(), schema["properties"])
-    head = _HEAD.format(models=", ".join(sorted(schema["$defs"])))
+    head = _HEAD.format(models=_import_models(sorted(schema["$defs"])))
     return "".join([head, *groups, feed.rstrip("\n"), "\n", _NETWORKS, _TAIL])
+
+
+def _import_models(names: Sequence[str]) -> str:
+    line = f"    from prefetch._config.models import {', '.join(names)}"
+    if len(line) <= _LINE:
+        return line
+    rows = "".join(f"        {name},\n" for name in names)
+    return f"    from prefetch._config.models import (\n{rows}    )"
 
 
 def _list_options() -> str:

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
-    from prefetch._config.models import CutmixConfig, MixupConfig, ShardConfig, SubsetConfig, TransformConfig
+    from prefetch._config.models import (
+        CutmixConfig,
+        MixupConfig,
+        ShardConfig,
+        SubsetConfig,
+        TransformConfig,
+    )
     from prefetch._source.backend import Source
 
 
@@ -134,11 +140,11 @@ class FeedKeywords(TypedDict, total=False):
             nor a scale.
         transform.mixup (default null): Mix each batch of phase train with itself, as {alpha:
             0.2}, when all else is done; takes labels: pairs or one_hot.
-        transform.mixup.alpha (required): The weight of a batch's own samples is drawn from
-            Beta(alpha, alpha); 0.2 and 0.8 are usual.
+        transform.mixup.alpha (default 1.0): The weight of a batch's own samples is drawn from
+            Beta(alpha, alpha); 0.2 to 1 are usual.
         transform.cutmix (default null): Likewise by a box of pixels, as {alpha: 1.0}; with
             mixup too, each batch has one of both, with a chance of one half.
-        transform.cutmix.alpha (required): The share of a batch's own pixels is drawn from
+        transform.cutmix.alpha (default 1.0): The share of a batch's own pixels is drawn from
             Beta(alpha, alpha); 1.0 is usual.
         transform.where (default auto): Where all of this is done; device: in one kernel, after
             a copy of the bytes as stored, a quarter of what float32 takes; auto: on a GPU for

@@ -107,9 +107,10 @@ class MixupConfig(_Options):
     """Mixup: a weighted sum of each sample and the one at the same place from the batch's end."""
 
     alpha: float = Field(
+        default=1.0,
         gt=0,
         description=(
-            "The weight of a batch's own samples is drawn from Beta(alpha, alpha); 0.2 and 0.8 are "
+            "The weight of a batch's own samples is drawn from Beta(alpha, alpha); 0.2 to 1 are "
             "usual."
         ),
     )
@@ -119,6 +120,7 @@ class CutmixConfig(_Options):
     """Cutmix: a box of each sample is that of the one at the same place from the batch's end."""
 
     alpha: float = Field(
+        default=1.0,
         gt=0,
         description=(
             "The share of a batch's own pixels is drawn from Beta(alpha, alpha); 1.0 is usual."

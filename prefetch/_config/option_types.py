@@ -163,8 +163,8 @@ def _device(value: object) -> Any:
 
 
 def _labels(value: object) -> bool | str:
-    if isinstance(value, bool) or value in _FORMS_OF_LABELS:
-        return value  # type: ignore[return-value] # one of those
+    if isinstance(value, bool) or (isinstance(value, str) and value in _FORMS_OF_LABELS):
+        return value
     raise ValueError(expected_one_of(value, ("true", "false", *_FORMS_OF_LABELS)))
 
 

@@ -158,6 +158,7 @@ def launch_of(
         channels_last: Whether samples are height x width x channels.
     """
     num, *sample = shape
+    numbers: tuple[np.generic, ...]
     if mix.box is None:
         lam = np.float32(mix.lam)
         size = math.prod(sample)

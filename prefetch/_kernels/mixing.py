@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from prefetch._kernels import selection
-from prefetch._kernels.reference import narrow
+from prefetch._kernels import reference, selection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +37,7 @@ class MixKernels(Protocol):
             lam: Weight of the row itself, 0 to 1; a float32, exactly.
         """
 
-    def swap_boxes(  # noqa: PLR0917 - as in C
+    def swap_boxes(
         self, rows: NDArray[np.uint8], top: int, bottom: int, left: int, right: int, /
     ) -> None:
         """Exchange a box of each row with that of its partner.
@@ -64,11 +63,11 @@ class _NumPyKernels:
             # Infinities of both signs make NaNs without a word, as in C.
             with np.errstate(invalid="ignore", over="ignore"):
                 mixed = ours * weight + theirs * rest, theirs * weight + ours * rest
-            narrow(mixed[0], row)
+            reference.narrow(mixed[0], row)
             if partner is not row:
-                narrow(mixed[1], partner)
+                reference.narrow(mixed[1], partner)
 
-    def swap_boxes(  # noqa: PLR0917 - as in C
+    def swap_boxes(
         self, rows: NDArray[np.uint8], top: int, bottom: int, left: int, right: int, /
     ) -> None:
         """Exchange a box of each row with that of its partner."""
@@ -84,7 +83,7 @@ NUMPY_KERNELS: MixKernels = _NumPyKernels()
 
 def mix_kernels() -> MixKernels:
     """Return the kernels that are in use; see `prefetch._kernels.selection`."""
-    if not selection.kernels_available:
+    if selection.kernels is reference:
         return NUMPY_KERNELS
     return cast("MixKernels", selection.kernels)
 

@@ -67,9 +67,7 @@ class Mix(NamedTuple):
     box: Box | None
 
 
-def draw_mix(
-    mixing: Mixing, *, seed: int, epoch: int, number: int, height: int, width: int
-) -> Mix:
+def draw_mix(mixing: Mixing, *, seed: int, epoch: int, number: int, height: int, width: int) -> Mix:
     """Draw how a batch is mixed.
 
     Args:
@@ -114,7 +112,7 @@ def draw_lam(alpha: float, word0: int, word1: int) -> float:
     """
     u, v = (word0 + 0.5) / 2**32, (word1 + 0.5) / 2**32
     cosine = math.cos(2 * math.pi * v)
-    power = u ** (1 / alpha)  # may become 0, for which u^(-1/alpha) would be too large
+    power = math.pow(u, 1 / alpha)  # may become 0, for which u^(-1/alpha) would be too large
     # 1 less the square of t / sqrt(2 alpha + t^2), of which the nearer end's distance is made:
     # a difference from 1 would lose the small ones.
     rest = power / (power + (1 - power) * cosine * cosine)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memory import NotImplementedDeviceError
 from prefetch._kernels import device_mixing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from memory import Device, DeviceBuffer, Kernel, Stream

@@ -18,6 +18,7 @@ TESTS = (
     "tests/prefetch/source/test_page_bounds.py",
     "tests/prefetch/kernels/test_reference.py",
     "tests/prefetch/kernels/test_sums.py",
+    "tests/prefetch/kernels/test_mixing.py",
     "tests/properties/test_kernels_properties.py",
 )
 

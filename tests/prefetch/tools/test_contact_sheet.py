@@ -374,7 +374,7 @@ def test_of_a_large_batch_the_first_are_drawn(tmp_path: Path) -> None:
 def test_a_feed_without_labels_is_drawn() -> None:
     with example_database() as path:
         (view,) = view_batches(load_config({"source": path, "labels": False}), 1)
-    assert view.labels is None
+    assert view.labels == {}
     assert batch_sheet(view, notes=("a note",)).size
 
 
