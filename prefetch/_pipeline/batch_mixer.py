@@ -47,7 +47,7 @@ class BatchMixer:
             else:
                 mix_batch(data, mix, channels_last=self._channels_last)
         if self._form is not None:
-            arrays = filling.slot.field_arrays(self._form.fields, rows=filling.size)
+            arrays = filling.slot.memory.field_arrays(self._form.fields, rows=filling.size)
             filling.add_fields(self._form.fill(arrays, labels, None if mix is None else mix.lam))
 
     def _sample_shape(self, data: Any) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prefetch._kernels.device_kernel import StagedBatch
@@ -58,6 +58,7 @@ class Components:
         per_batch: Called with each batch, before it is published; None for nothing.
         label_form: What becomes of the labels; None where a batch has those of its records, or
             none.
+        works_on_batches: Whether readers do anything to whole batches but push them.
     """
 
     source: RecordSource
@@ -80,10 +81,15 @@ class Components:
     check_start: Callable[[], object]
     per_batch: OwnFunction | None = None
     label_form: LabelForm | None = None
+    works_on_batches: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Not a property: it is asked for with every batch.
+        object.__setattr__(self, "works_on_batches", self.mixes or self.per_batch is not None)
 
     @property
     def mixes(self) -> bool:
-        """Whether anything is done to whole batches, or to their labels."""
+        """Whether batches are mixed with themselves, or have other labels than their records'."""
         return self.label_form is not None or self.transform.mixing is not None
 
     @property

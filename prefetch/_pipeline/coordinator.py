@@ -77,9 +77,6 @@ class Coordinator:
         self._why_closed = ""
         self._failure: BaseException | None = None
         self._is_failure_raised = False
-        self._has_more_to_do = (
-            ring.pool is not None or components.per_batch is not None or components.mixes
-        )
 
     # What readers call ------------------------------------------------------------------------
 
@@ -163,13 +160,14 @@ class Coordinator:
     def parts_done(self, parts: Sequence[Part]) -> list[Filling]:
         """Count parts as done; return the batches that the caller is to finish and `publish`."""
         to_finish = []
+        has_more_to_do = self.ring.pool is not None or self.components.works_on_batches
         with self.lock:
             for part in parts:
                 filling = part.filling
                 if not self.schedule.part_done(filling):
                     continue
                 filling.release_records()
-                if self._has_more_to_do and filling.failure is None:
+                if has_more_to_do and filling.failure is None:
                     filling.slot.upload()
                     to_finish.append(filling)
                 else:

@@ -166,7 +166,8 @@ class Filling:
         assert self.lease is not None
         self.contents = self.slot.push(self.lease, stream)
         if self.more is not None:
-            self.add_fields(self.slot.field_blobs(self.lease))
+            slot = self.slot
+            self.add_fields(slot.memory.field_blobs(self.lease, slot.events[-1]))
 
     def add_fields(self, fields: dict[str, Any]) -> None:
         """Add fields to the contents; one called label takes the place of the records' labels."""

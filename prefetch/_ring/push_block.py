@@ -273,12 +273,12 @@ class PushedMemory:
         blob.set_gpu_data(there, filled=filled)
         return blob, self._block.label_blob(lease, filled)
 
-    def field_arrays(self) -> list[NDArray[Any]]:
-        """Return where the batch's other fields are to be filled in."""
+    def field_arrays(self, _fields: tuple[Field, ...], *, rows: int) -> list[NDArray[Any]]:  # noqa: ARG002
+        """Return where the batch's other fields are to be filled in; `bind` was told which."""
         return self._block.field_arrays()
 
     def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
-        """Return the batch's other fields; see `DeviceMemory`."""
+        """Return the batch's other fields; see `SlotMemory`."""
         return self._block.field_blobs(lease, filled)
 
     def leave(self) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from memory import ClosedError
 from prefetch._ring.lease import Lease, LeaseEnd
 from prefetch._ring.push_block import PushedMemory
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from queue import SimpleQueue
 
+    import numpy as np
     import numpy.typing as npt
 
     from memory import Blob, Device, Event, Stream
@@ -273,23 +272,6 @@ class Slot:
         return self._device_memory.bind(
             shape, dtype, label_dtype, self.block, most_rows=most_rows, fields=fields
         )
-
-    def field_arrays(self, fields: tuple[Field, ...], *, rows: int) -> list[npt.NDArray[Any]]:
-        """Return where the batch's other fields are to be filled in, an array for each.
-
-        Args:
-            fields: As for `bind`.
-            rows: The batch's samples.
-        """
-        if self._device_memory is not None:
-            return self._device_memory.field_arrays()
-        # Of the batch alone, as its indices are: they are small beside the data.
-        return [np.empty((rows, *field.row_shape), field.dtype) for field in fields]
-
-    def field_blobs(self, lease: Lease) -> dict[str, Blob]:
-        """Return the other fields of a batch that was pushed, by name."""
-        assert self._device_memory is not None
-        return self._device_memory.field_blobs(lease, self.events[-1])
 
     def push(self, lease: Lease, stream: Stream) -> tuple[Blob, Blob | None]:
         """Queue the device's work and return the batch's data and labels; see `DeviceMemory`.

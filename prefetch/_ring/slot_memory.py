@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from prefetch._ring.lease import export_array
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from memory import Blob, Device, Event, HostBuffer, Stream
@@ -43,6 +44,24 @@ class SlotMemory(Protocol):
         """Free the memory; what was exported, and what is in flight, keeps it."""
         ...
 
+    def field_arrays(self, fields: tuple[Field, ...], *, rows: int) -> list[npt.NDArray[Any]]:
+        """Return where the batch's other fields are to be filled in, an array for each.
+
+        Args:
+            fields: As for `Slot.bind`.
+            rows: The batch's samples.
+        """
+        ...
+
+    def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
+        """Return the other fields of a batch that was pushed, by name; none where it was not.
+
+        Args:
+            lease: Held by the device's side.
+            filled: The event behind the copy.
+        """
+        ...
+
 
 class DeviceMemory(SlotMemory, Protocol):
     """A slot's memory on a device: filled by way of a host block that is lent for one batch."""
@@ -60,10 +79,6 @@ class DeviceMemory(SlotMemory, Protocol):
         """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
         ...
 
-    def field_arrays(self) -> list[npt.NDArray[Any]]:
-        """Return where the batch's other fields are to be filled in, before `push`."""
-        ...
-
     def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:
         """Queue the device's work; return the batch's data and labels.
 
@@ -71,15 +86,6 @@ class DeviceMemory(SlotMemory, Protocol):
             lease: Held by all that is made of the device's memory, and by nothing in flight.
             stream: Does the work.
             events: Gets the event behind all that was queued, also where the rest could not be.
-        """
-        ...
-
-    def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
-        """Return the batch's other fields on both sides, by name, after `push`.
-
-        Args:
-            lease: Held by the device's side.
-            filled: The event behind the copy.
         """
         ...
 
@@ -122,6 +128,14 @@ class HostMemory:
     def drop(self) -> None:
         """Free the memory; what was exported keeps it."""
         self._data = self._labels = None
+
+    def field_arrays(self, fields: tuple[Field, ...], *, rows: int) -> list[npt.NDArray[Any]]:
+        """Return memory of the batch's own for its other fields, which are small."""
+        return [np.empty((rows, *field.row_shape), field.dtype) for field in fields]
+
+    def field_blobs(self, _lease: Lease, _filled: Event) -> dict[str, Blob]:
+        """Return none: nothing is pushed."""
+        return {}
 
     def bind(
         self,

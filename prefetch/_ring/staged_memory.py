@@ -156,12 +156,12 @@ class StagedMemory:
         blob.set_gpu_data(self._out.slice(0, blob.nbytes, owner=hold), filled=filled)
         return blob, self._block.label_blob(lease, filled)
 
-    def field_arrays(self) -> list[NDArray[Any]]:
-        """Return where the batch's other fields are to be filled in."""
+    def field_arrays(self, _fields: tuple[Field, ...], *, rows: int) -> list[NDArray[Any]]:  # noqa: ARG002
+        """Return where the batch's other fields are to be filled in; `bind` was told which."""
         return self._block.field_arrays()
 
     def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
-        """Return the batch's other fields; see `DeviceMemory`."""
+        """Return the batch's other fields; see `SlotMemory`."""
         return self._block.field_blobs(lease, filled)
 
     def _sample_shape(self, batch: StagedBatch) -> tuple[int, int, int]:

@@ -231,6 +231,7 @@ def test_the_numbers_of_reasons_never_change() -> None:
         "LOOKS_HWC": 26,
         "CHANNELS_DIFFER": 27,
         "SIZE_DIFFERS": 28,
+        "LABEL_OUTSIDE": 36,
         "ENCODED_EMPTY": 40,
         "UNDECODABLE": 41,
         "IMAGE_CUT": 42,
