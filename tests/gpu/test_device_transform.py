@@ -79,7 +79,8 @@ def test_the_mixing_kernels_make_the_hosts_bytes_and_every_field_is_there(
                 ]
             )
     assert made[0] == made[1]
-    with prefetch.open(given, device="cpu", batch_size=5, transform={"where": "host"}) as feed:
+    given = options(source, "host", dtype=dtype, layout=layout, **mixing) | more
+    with prefetch.open(given, device="cpu", batch_size=5) as feed:
         expected = [
             {name: blob.numpy().tobytes() for name, blob in batch.fields.items()} for batch in feed
         ]

@@ -153,12 +153,10 @@ void mix_rows(uint8_t *rows, size_t num_rows, size_t num_values, enum element el
 
 static void swap_bytes(uint8_t *restrict left, uint8_t *restrict right, size_t num)
 {
-    uint8_t kept[256];
-    for (size_t at = 0; at < num; at += sizeof kept) {
-        const size_t part = num - at < sizeof kept ? num - at : sizeof kept;
-        memcpy(kept, left + at, part);
-        memcpy(left + at, right + at, part);
-        memcpy(right + at, kept, part);
+    for (size_t i = 0; i < num; i++) {
+        const uint8_t kept = left[i];
+        left[i] = right[i];
+        right[i] = kept;
     }
 }
 
