@@ -32,6 +32,7 @@ class BuildKernels(build_ext):
         """Build one extension."""
         is_msvc = self.compiler.compiler_type == "msvc"
         ext.extra_compile_args = _MSVC_FLAGS if is_msvc else _FLAGS
+        ext.libraries = [] if is_msvc else ["m"]
         super().build_extension(ext)
 
 

@@ -144,8 +144,7 @@ class Bench:
         self._payloads = (
             self._block.ctypes.data + np.array(ends, np.uintp) - label_bytes - self._size
         )
-        side = work.transform.crop_size
-        height, width = (side, side) if side else (height, width)
+        height, width = work.transform.recipe.window_size(height, width)
         is_last = work.transform.layout == "nhwc"
         self._sample = (height, width, channels) if is_last else (channels, height, width)
         dtype = work.transform.row_dtype

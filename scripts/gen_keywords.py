@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from generated import write_or_check
+from prefetch._config import recipe_models
 from prefetch._config.schema import config_schema, option_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
 MODULE: Final = Path(__file__).resolve().parent.parent / "prefetch" / "_config" / "keywords.py"
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
-{models}
+    from prefetch._config.models import {models}
+    from prefetch._config.recipe_models import {recipe_models}
     from prefetch._source.backend import Source
 
 '''
@@ -42,8 +45,6 @@ _TAIL: Final = '''
 OPTIONS: Final = inspect.cleandoc(FeedKeywords.__doc__ or "").partition("\\n\\n")[2]
 """Every option with its text, as help() lists them; empty with python -OO."""
 '''
-
-_LINE: Final = 100  # characters, as ruff has it
 
 _PLAIN: Final = {"boolean": "bool", "integer": "int", "number": "float", "null": "None"}
 
@@ -104,16 +105,19 @@ def module_text() -> str:
         for name, group in schema["$defs"].items()
     ]
     feed = _spell_class("FeedKeywords", _list_options(), schema["properties"])
-    head = _HEAD.format(models=_import_models(sorted(schema["$defs"])))
+    recipes = {name for name in schema["$defs"] if hasattr(recipe_models, name)}
+    head = _HEAD.format(
+        models=_spell_names(set(schema["$defs"]) - recipes), recipe_models=_spell_names(recipes)
+    )
     return "".join([head, *groups, feed.rstrip("\n"), "\n", _NETWORKS, _TAIL])
 
 
-def _import_models(names: Sequence[str]) -> str:
-    line = f"    from prefetch._config.models import {', '.join(names)}"
-    if len(line) <= _LINE:
-        return line
-    rows = "".join(f"        {name},\n" for name in names)
-    return f"    from prefetch._config.models import (\n{rows}    )"
+def _spell_names(names: AbstractSet[str]) -> str:
+    """Return names to import, in parentheses where they take several lines."""
+    text = ", ".join(sorted(names))
+    if len(text) < 50:
+        return text
+    return "".join(["(\n", *(f"        {name},\n" for name in sorted(names)), "    )"])
 
 
 def _list_options() -> str:
@@ -128,11 +132,20 @@ def _list_options() -> str:
 def _spell_class(name: str, doc: str, options: dict[str, Any]) -> str:
     closed = f"{doc}\n" if "\n" in doc else doc
     fields = "".join(
-        f"    {option}: {_OF_PYTHON.get(option) or ' | '.join(dict.fromkeys(_spell(accepted)))}\n"
+        f"    {option}: {_OF_PYTHON.get(option) or _spell_union(accepted)}\n"
         for option, accepted in options.items()
     )
     text = textwrap.indent(f'"""{closed}"""\n', "    ")
     return f"\nclass {name}(TypedDict, total=False):\n{text}\n{fields}\n"
+
+
+def _spell_union(accepted: dict[str, Any]) -> str:
+    """Return the types of a value as one, in parentheses where they take several lines."""
+    types = sorted(dict.fromkeys(_spell(accepted)), key=lambda word: word == "None")
+    text = " | ".join(types)
+    if len(text) < 70:
+        return text
+    return "".join(["(\n        ", "\n        | ".join(types), "\n    )"])
 
 
 def _spell(accepted: dict[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from prefetch._kernels.boxes import both_sides
 from prefetch._plan.mersenne import MAX_MERSENNE_SEED
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ def find_contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     """Yield every contradiction in a configuration."""
     yield from _check_source(config)
     yield from _check_order(config)
+    yield from _check_sizes(config)
     yield from _check_pixels(config.transform)
     yield from _check_labels(config)
     yield from _check_mixing(config)
+    yield from _check_normalize(config.transform)
     if config.per_record is not None and config.transform.where == "device":
         yield Contradiction(
             ("transform.where", "per_record"),
@@ -202,6 +205,112 @@ def _check_mixing(config: FeedOptions) -> Iterator[Contradiction]:
             ("transform.mixup", "transform.dtype"),
             "mixup contradicts dtype uint8, which has no room for a weighted sum; take dtype "
             "float32, float16 or bfloat16, or cutmix, which moves pixels",
+        )
+
+
+def _check_sizes(config: FeedOptions) -> Iterator[Contradiction]:
+    transform = config.transform
+    random_crop, resize = transform.random_resized_crop, transform.resize
+    makers = {
+        "random_resized_crop": random_crop is not None,
+        "resize": resize is not None,
+        "pad": transform.pad > 0,
+    }
+    if random_crop is not None and config.phase == "test":
+        yield Contradiction(
+            ("transform.random_resized_crop", "phase"),
+            "random_resized_crop is for training, and phase is test; take preset: imagenet-eval, "
+            "or resize: {shorter: 256} and crop_size: 224",
+        )
+    if random_crop is not None and config.rng == "caffe":
+        yield Contradiction(
+            ("transform.random_resized_crop", "rng"),
+            "random_resized_crop draws more numbers than rng caffe has for a record; take rng "
+            "counter",
+        )
+    if random_crop is not None and resize is not None:
+        yield Contradiction(
+            ("transform.resize", "transform.random_resized_crop"),
+            "resize and random_resized_crop both say which size an image becomes; leave one of "
+            "them out",
+        )
+    if resize is not None and (resize.shorter is None) == (resize.size is None):
+        yield Contradiction(
+            ("transform.resize",),
+            "expected either shorter or size, as in {shorter: 256} or {size: [224, 224]}",
+        )
+    if transform.mean_file is not None:
+        for name, given in makers.items():
+            if given:
+                yield Contradiction(
+                    (f"transform.{name}", "transform.mean_file"),
+                    f"{name} makes other images of those that the mean of mean_file is subtracted "
+                    "from, pixel by pixel; take mean_value or normalize, or leave one of them out",
+                )
+    yield from _check_crop(transform)
+
+
+def _check_crop(transform: TransformConfig) -> Iterator[Contradiction]:
+    """Yield whether the crop is larger than what every image is resized to."""
+    random_crop, resize = transform.random_resized_crop, transform.resize
+    name, size = "random_resized_crop.size", None if random_crop is None else random_crop.size
+    crops = both_sides(transform.crop_size)
+    if resize is not None and size is None:
+        name, size = "resize.size", resize.size
+        # The longer side may be long enough.
+        if resize.shorter is not None and min(crops) > resize.shorter + 2 * transform.pad:
+            yield Contradiction(
+                ("transform.crop_size", "transform.resize.shorter"),
+                f"a crop of {min(crops)} pixels or more a side does not fit into images whose "
+                f"shorter side is {resize.shorter}",
+            )
+    if size is None:
+        return
+    sides = both_sides(size)
+    if any(crop > side + 2 * transform.pad for crop, side in zip(crops, sides, strict=True)):
+        yield Contradiction(
+            ("transform.crop_size", f"transform.{name}"),
+            f"a crop of {crops[0]} x {crops[1]} (height x width) does not fit into images that "
+            f"{name} makes {sides[0]} x {sides[1]}",
+        )
+
+
+def _check_normalize(transform: TransformConfig) -> Iterator[Contradiction]:
+    normalize = transform.normalize
+    if normalize is None:
+        return
+    scales = transform.scale if isinstance(transform.scale, tuple) else (transform.scale,)
+    for name, given in (
+        ("mean_value", len(transform.mean_value) > 0),
+        ("mean_file", transform.mean_file is not None),
+        ("scale", any(scale != 1 for scale in scales)),
+    ):
+        if given:
+            yield Contradiction(
+                ("transform.normalize", f"transform.{name}"),
+                f"normalize is for pixels from 0 to 1, and {name} for pixels from 0 to 255; leave "
+                "one of them out",
+            )
+    if transform.dtype == "uint8":
+        yield Contradiction(
+            ("transform.normalize", "transform.dtype"),
+            "normalize contradicts dtype uint8, which hands the stored bytes on as they are; write "
+            "normalize: null, or take dtype float32, float16 or bfloat16",
+        )
+    if not normalize.mean or not normalize.std:
+        yield Contradiction(
+            ("transform.normalize",), "expected a number for mean and std, or one a channel"
+        )
+    elif min(normalize.std) <= 0:
+        yield Contradiction(
+            ("transform.normalize.std", "transform.normalize"),
+            f"expected numbers above 0, found {min(normalize.std)}; the pixels are divided by them",
+        )
+    elif len({len(normalize.mean), len(normalize.std)} - {1}) > 1:
+        yield Contradiction(
+            ("transform.normalize.std", "transform.normalize.mean"),
+            f"std has {len(normalize.std)} numbers and mean {len(normalize.mean)}; both are one "
+            "number, or one a channel",
         )
 
 

@@ -110,7 +110,9 @@ def _keep_sound(
     touched = refused | {name for key in refused for name in with_ancestors(key)}
     for name, value in options.items():
         key = f"{group}{name}"
-        if isinstance(value, Mapping) and key not in refused:
+        # What is left of a group in a group may lack an option that it must have.
+        in_group = bool(group) and key in touched
+        if isinstance(value, Mapping) and key not in refused and not in_group:
             sound[name] = _keep_sound(refused, value, f"{key}.")
         elif key not in touched:
             sound[name] = value

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
-    from prefetch._config.models import (
+    from prefetch._config.models import ShardConfig, SubsetConfig, TransformConfig
+    from prefetch._config.recipe_models import (
         CutmixConfig,
         MixupConfig,
-        ShardConfig,
-        SubsetConfig,
-        TransformConfig,
+        NormalizeConfig,
+        RandomResizedCropConfig,
+        ResizeConfig,
     )
     from prefetch._source.backend import Source
 
@@ -30,6 +31,30 @@ class MixupKeywords(TypedDict, total=False):
     """Mixup: a weighted sum of each sample and the one at the same place from the batch's end."""
 
     alpha: float
+
+
+class NormalizeKeywords(TypedDict, total=False):
+    """Mean and deviation of pixels that lie between 0 and 1: (pixel / 255 - mean) / std."""
+
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
+
+
+class RandomResizedCropKeywords(TypedDict, total=False):
+    """A box of a drawn size, shape and place, resized."""
+
+    size: int | Sequence[int]
+    scale: Sequence[float]
+    ratio: Sequence[float]
+    interpolation: Literal["bilinear", "bicubic"]
+
+
+class ResizeKeywords(TypedDict, total=False):
+    """The size that every image is brought to, before the crop."""
+
+    shorter: int | None
+    size: int | Sequence[int] | None
+    interpolation: Literal["bilinear", "bicubic"]
 
 
 class ShardKeywords(TypedDict, total=False):
@@ -54,8 +79,24 @@ class SubsetKeywords(TypedDict, total=False):
 class TransformKeywords(TypedDict, total=False):
     """How a stored image becomes a row of the batch: crop, mirror, then (pixel - mean) * scale."""
 
-    crop_size: int
-    mirror: bool
+    preset: Literal["imagenet-train", "imagenet-eval", "cifar-train"] | None
+    random_resized_crop: (
+        RandomResizedCropKeywords
+        | RandomResizedCropConfig
+        | Mapping[str, Any]
+        | None
+    )
+    resize: (
+        ResizeKeywords
+        | ResizeConfig
+        | Mapping[str, Any]
+        | Sequence[int]
+        | None
+    )
+    pad: int
+    crop_size: int | Sequence[int]
+    mirror: bool | Literal["train"]
+    normalize: NormalizeKeywords | NormalizeConfig | Mapping[str, Any] | None
     scale: float | Sequence[float]
     mean_value: float | Sequence[float]
     mean_file: str | os.PathLike[str] | None
@@ -113,11 +154,35 @@ class FeedKeywords(TypedDict, total=False):
             some from the start of the order, drop leaves some out, and all ranks have equally
             many; caffe: Caffe's endless stride, which shifts the shards each epoch (with
             last_batch: wrap).
-        transform.crop_size (default 0): Height and width in pixels of the square cut from each
-            image, at a random place in phase train and from the centre in phase test; 0: no
+        transform.preset (default null): A recipe that has a name, such as imagenet-train: the
+            options that the guide's page on recipes lists; what else is given here replaces
+            them.
+        transform.random_resized_crop (default null): A box of each image of a drawn size, shape
+            and place, resized to {size: 224}; in phase train only.
+        transform.random_resized_crop.size (required): What it becomes, in pixels: one number
+            for a square, or [height, width].
+        transform.random_resized_crop.scale (default [0.08, 1.0]): Least and most share of the
+            image's area that the box has.
+        transform.random_resized_crop.ratio (default [0.75, 1.3333333333333333]): Least and most
+            width of the box, in heights.
+        transform.random_resized_crop.interpolation (default bilinear): The filter; both are
+            widened where an image becomes smaller (antialiasing), as Pillow does.
+        transform.resize (default null): Bring each image to a size before the crop: {shorter:
+            256}, or [height, width].
+        transform.pad (default 0): Pixels of zeros added on each side of an image, before the
             crop.
+        transform.crop_size (default 0): Height and width in pixels of the square cut from each
+            image, or [height, width]; at a random place in phase train and from the centre in
+            phase test; 0: no crop.
         transform.mirror (default false): Flip each image left to right with a chance of one
-            half, in either phase.
+            half; true: in either phase, as Caffe does, train: in phase train only.
+        transform.normalize (default null): Mean and deviation of pixels between 0 and 1, as
+            {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}: (pixel / 255 - mean) /
+            std; not together with mean_value, mean_file or scale.
+        transform.normalize.mean (required): Subtracted from pixels between 0 and 1: one number,
+            or one a channel.
+        transform.normalize.std (required): What the difference is divided by, likewise; above
+            0.
         transform.scale (default 1.0): Factor after the mean is subtracted: one number, or one a
             channel.
         transform.mean_value (default []): Subtracted from every pixel: one number, or one a

@@ -12,38 +12,42 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from prefetch._config.option_types import (
     MOST,
+    MOST_SIDE,
     AutoOr,
     Device,
     Labels,
     MeanValue,
     OptionalPath,
+    Options,
     OwnFunction,
     Scale,
+    Size,
     Sources,
     Threads,
+    TrueFalseOr,
     allow_auto,
+    allow_size,
     expand_auto,
+    expand_size,
+)
+from prefetch._config.presets import expand_preset
+from prefetch._config.recipe_models import (
+    CutmixConfig,
+    MixupConfig,
+    NormalizeConfig,
+    RandomResizedCropConfig,
+    ResizeConfig,
 )
 from prefetch._plan.order import LastBatch, ShardPolicy
 from prefetch._plan.philox import MAX_SEED
 from prefetch._record.decode import MAX_PIXELS, MAX_PIXELS_PER_BYTE
 
 
-class _Options(BaseModel):
-    model_config = ConfigDict(
-        strict=True,
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        arbitrary_types_allowed=True,
-    )
-
-
-class SubsetConfig(_Options):
+class SubsetConfig(Options):
     """Which records of the databases, taken as one list in key order, are served."""
 
     start: int | None = Field(
@@ -80,7 +84,7 @@ class SubsetConfig(_Options):
     )
 
 
-class ShardConfig(_Options):
+class ShardConfig(Options):
     """Which share of every epoch this process serves."""
 
     rank: Annotated[int | Literal["auto"], AutoOr(0)] = Field(
@@ -103,46 +107,57 @@ class ShardConfig(_Options):
     )
 
 
-class MixupConfig(_Options):
-    """Mixup: a weighted sum of each sample and the one at the same place from the batch's end."""
-
-    alpha: float = Field(
-        default=1.0,
-        gt=0,
-        description=(
-            "The weight of a batch's own samples is drawn from Beta(alpha, alpha); 0.2 to 1 are "
-            "usual."
-        ),
-    )
-
-
-class CutmixConfig(_Options):
-    """Cutmix: a box of each sample is that of the one at the same place from the batch's end."""
-
-    alpha: float = Field(
-        default=1.0,
-        gt=0,
-        description=(
-            "The share of a batch's own pixels is drawn from Beta(alpha, alpha); 1.0 is usual."
-        ),
-    )
-
-
-class TransformConfig(_Options):
+class TransformConfig(Options):
     """How a stored image becomes a row of the batch: crop, mirror, then (pixel - mean) * scale."""
 
-    crop_size: int = Field(
-        default=0,
-        ge=0,
-        le=2**31 - 1,
+    preset: Literal["imagenet-train", "imagenet-eval", "cifar-train"] | None = Field(
+        default=None,
         description=(
-            "Height and width in pixels of the square cut from each image, at a random place in "
-            "phase train and from the centre in phase test; 0: no crop."
+            "A recipe that has a name, such as imagenet-train: the options that the guide's page "
+            "on recipes lists; what else is given here replaces them."
         ),
     )
-    mirror: bool = Field(
+    random_resized_crop: RandomResizedCropConfig | None = Field(
+        default=None,
+        description=(
+            "A box of each image of a drawn size, shape and place, resized to {size: 224}; in "
+            "phase train only."
+        ),
+    )
+    resize: Annotated[ResizeConfig, BeforeValidator(expand_size)] | None = Field(
+        default=None,
+        description=(
+            "Bring each image to a size before the crop: {shorter: 256}, or [height, width]."
+        ),
+        json_schema_extra=allow_size,
+    )
+    pad: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_SIDE,
+        description="Pixels of zeros added on each side of an image, before the crop.",
+    )
+    crop_size: Annotated[int | tuple[int, int], Size(0, 2**31 - 1)] = Field(
+        default=0,
+        description=(
+            "Height and width in pixels of the square cut from each image, or [height, width]; at "
+            "a random place in phase train and from the centre in phase test; 0: no crop."
+        ),
+    )
+    mirror: Annotated[bool | Literal["train"], TrueFalseOr("train")] = Field(
         default=False,
-        description="Flip each image left to right with a chance of one half, in either phase.",
+        description=(
+            "Flip each image left to right with a chance of one half; true: in either phase, as "
+            "Caffe does, train: in phase train only."
+        ),
+    )
+    normalize: NormalizeConfig | None = Field(
+        default=None,
+        description=(
+            "Mean and deviation of pixels between 0 and 1, as {mean: [0.485, 0.456, 0.406], std: "
+            "[0.229, 0.224, 0.225]}: (pixel / 255 - mean) / std; not together with mean_value, "
+            "mean_file or scale."
+        ),
     )
     scale: Scale = Field(
         default=1.0,
@@ -211,8 +226,13 @@ class TransformConfig(_Options):
         ),
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_preset(cls, given: object) -> object:
+        return expand_preset(given)
 
-class FeedOptions(_Options):
+
+class FeedOptions(Options):
     """Every option of a feed, each for itself; see `FeedConfig`.
 
     Why it is this large: it is the table of options, an attribute for each that a file may have.

@@ -11,21 +11,44 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 import lmdb
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema, core_schema
 
-from memory.wording import printable_with_kind
+from memory.wording import printable_value, printable_with_kind
 from prefetch._config.faults import expected_one_of
 from prefetch._config.paths import make_absolute, make_encodable, matching_paths
 from prefetch._errors.classes import ConfigError, ConfigFault
 from prefetch._files.path_hints import URL
 
+
+class Options(BaseModel):
+    """A group of options: frozen and strict, and an unknown one is refused."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+    )
+
+
 MOST_DEPTH = 20
 """How deep options may be nested; two levels are in use."""
+
+MOST_SIDE = 65535
+"""Pixels of a side that images are resized to at most."""
 
 MOST = 2**53
 """More than there can be of anything, and few enough for every sum in 64 bits."""
@@ -118,6 +141,29 @@ class AutoOr:
         return {"anyOf": [{"const": "auto"}, number]}
 
 
+class TrueFalseOr:
+    """Annotates an option that is true, false, or a word.
+
+    Args:
+        words: The words.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        plain = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_plain_validator_function(self._check, serialization=plain)
+
+    def __get_pydantic_json_schema__(self, schema: object, handler: object) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, *({"const": word} for word in self._words)]}
+
+    def _check(self, value: object) -> bool | str:
+        if isinstance(value, bool) or (isinstance(value, str) and value in self._words):
+            return value
+        raise ValueError(expected_one_of(value, ("true", "false", *self._words)))
+
+
 def _pass_auto(value: object, check: Callable[[object], Any]) -> Any:
     return value if value == "auto" else check(value)
 
@@ -176,6 +222,69 @@ def _scale(value: object) -> float | tuple[float, ...]:
             f"expected a number, or a list of one a channel; found {printable_with_kind(value)}"
         )
     return numbers if isinstance(value, tuple) else numbers[0]
+
+
+class Size:
+    """Annotates an option that is a size in pixels: one number for both sides, or [height, width].
+
+    Args:
+        least: The smallest number of pixels; 0 stands for no size.
+        most: The largest.
+    """
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        plain = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_plain_validator_function(self._check, serialization=plain)
+
+    def __get_pydantic_json_schema__(self, schema: object, handler: object) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": self._least, "maximum": self._most}
+        side = number | {"minimum": 1}
+        return {"anyOf": [number, {"type": "array", "items": side, "minItems": 2, "maxItems": 2}]}
+
+    def _check(self, value: object) -> int | tuple[int, int]:
+        if self._is_side(value, self._least):
+            return value
+        if isinstance(value, tuple) and len(value) == 2:
+            height, width = value
+            if self._is_side(height, 1) and self._is_side(width, 1):
+                return height, width
+        if isinstance(value, int) and not isinstance(value, bool) and value < self._least:
+            raise ValueError(f"expected {self._least} or more, found {printable_value(value)}")
+        raise ValueError(
+            f"expected a number of pixels from {self._least} to {self._most}, or [height, width]; "
+            f"found {printable_with_kind(value)}"
+        )
+
+    def _is_side(self, value: object, least: int) -> TypeGuard[int]:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return least <= value <= self._most
+
+
+def _bounds(value: object) -> tuple[float, float]:
+    if isinstance(value, tuple) and len(value) == 2:
+        low, high = _finite(value[0]), _finite(value[1])
+        if low is not None and high is not None and 0 < low <= high:
+            return low, high
+    raise ValueError(
+        f"expected [least, most], two numbers above 0; found {printable_with_kind(value)}"
+    )
+
+
+def expand_size(value: object) -> object:
+    """Return what ``[height, width]`` is short for where a group of options stands."""
+    return {"size": value} if isinstance(value, tuple) else value
+
+
+def allow_size(schema: dict[str, Any]) -> None:
+    """Add to a group's JSON schema that it may be ``[height, width]``."""
+    side = {"type": "integer", "minimum": 1, "maximum": MOST_SIDE}
+    pair = {"type": "array", "items": side, "minItems": 2, "maxItems": 2}
+    schema["anyOf"] = [*schema["anyOf"], pair]
 
 
 def _one_or_several(value: object) -> object:
@@ -269,6 +378,11 @@ Scale = Annotated[
             ]
         }
     ),
+]
+Bounds = Annotated[
+    tuple[float, float],
+    PlainValidator(_bounds),
+    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}),
 ]
 OwnFunction = Annotated[
     Callable[..., Any] | str | None,

@@ -27,6 +27,8 @@ from prefetch._feed.own_functions import load_function
 from prefetch._feed.saved_state import Identity
 from prefetch._feed.subset_labels import read_labels
 from prefetch._kernels import selection
+from prefetch._kernels.boxes import both_sides
+from prefetch._kernels.contract import ResizeKind, Resizing
 from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
@@ -177,13 +179,22 @@ def build_transform(config: FeedConfig, databases: Sequence[str] = ()) -> Transf
         ConfigError: It is not the same for all.
     """
     options = config.transform
+    train = config.phase == "train"
+    mean_value = options.mean_value
+    scale = options.scale if isinstance(options.scale, tuple) else (options.scale,)
+    if options.normalize is not None:
+        mean_value = options.normalize.mean
+        scale = tuple(1 / std for std in options.normalize.std)
     return Transform(
-        train=config.phase == "train",
+        train=train,
+        resizing=_choose_resizing(options),
+        pad=options.pad,
         crop_size=options.crop_size,
-        mirror=options.mirror,
-        mean_value=options.mean_value,
+        mirror=options.mirror is True or (options.mirror == "train" and train),
+        unit_range=options.normalize is not None,
+        mean_value=mean_value,
         mean_image=None if options.mean_file is None else load_mean(options.mean_file),
-        scale=options.scale if isinstance(options.scale, tuple) else (options.scale,),
+        scale=scale,
         decoding=Decoding(
             record_layout=DATUM,
             force_color=options.force_color,
@@ -213,6 +224,29 @@ def _choose_label_form(config: FeedConfig) -> LabelForm | None:
     if isinstance(config.labels, bool):
         return None
     return LabelForm(config.num_classes)  # which only one_hot has
+
+
+def _choose_resizing(options: TransformConfig) -> Resizing | None:
+    """Return how images are resized: both of a square's sides, or those that were given."""
+    random_crop, resize = options.random_resized_crop, options.resize
+    if random_crop is not None:
+        least, most = random_crop.ratio
+        return Resizing(
+            ResizeKind.RANDOM_CROP,
+            *both_sides(random_crop.size),
+            random_crop.interpolation == "bicubic",
+            *random_crop.scale,
+            least,
+            most,
+            math.log(least),
+            math.log(most),
+        )
+    if resize is None:
+        return None
+    size = resize.shorter if resize.size is None else resize.size
+    assert size is not None
+    kind = ResizeKind.SHORTER_SIDE if resize.size is None else ResizeKind.BOTH_SIDES
+    return Resizing(kind, *both_sides(size), resize.interpolation == "bicubic")
 
 
 def _choose_channels(
@@ -336,10 +370,14 @@ def build_draws(config: FeedConfig, transform: Transform, position: Position) ->
         StateError: The position's generator is damaged.
     """
     if config.rng == "counter":
-        if not transform.drawn_words:
+        if not transform.drawn_words and not transform.drawn_blocks:
             return NoDraws()
         native = selection.native
-        return CounterDraws(position.seed, draw=None if native is None else native.philox_words)
+        return CounterDraws(
+            position.seed,
+            draw=None if native is None else native.philox_words,
+            blocks=np.array(transform.drawn_blocks, np.int64),
+        )
     try:
         return CaffeDraws(
             position.seed,

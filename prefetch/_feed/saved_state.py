@@ -56,6 +56,7 @@ _FREE = {
     "shard.rank",
     "shard.world_size",
     "transform.where",
+    "transform.preset",  # its options are compared
     "transform.mean_file",  # compared by its contents
 }
 
@@ -70,6 +71,10 @@ _LATER_OPTIONS = {
     "transform.cutmix": None,
     "transform.max_pixels_per_byte": 2048,
     "transform.mixup": None,
+    "transform.normalize": None,
+    "transform.pad": 0,
+    "transform.random_resized_crop": None,
+    "transform.resize": None,
 }
 
 

@@ -1,4 +1,5 @@
-# The C extension: Kernels, NativeKernels, SumKernels and MixKernels, whose docstrings describe it.
+# The C extension: Kernels, NativeKernels, ResizeKernels, SumKernels and MixKernels, whose
+# docstrings describe it.
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prefetch._kernels.contract import FilledPart, IndexedPart, Outcome, Recipe
+from prefetch._kernels.contract import FilledPart, IndexedPart, Outcome, Part, Recipe
+from prefetch._kernels.resize import Interpolation
 
 def fill(
     values: Sequence[memoryview],
@@ -35,7 +37,12 @@ def raw_shape(
     /,
 ) -> tuple[int, int, int] | None: ...
 def philox_words(
-    key0: int, key1: int, records: NDArray[np.int64], words: NDArray[np.uint32], /
+    key0: int,
+    key1: int,
+    records: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    words: NDArray[np.uint32],
+    /,
 ) -> None: ...
 def locate(
     memory: memoryview,
@@ -50,8 +57,25 @@ def fill_image(
     words: NDArray[np.uint32],
     row: NDArray[Any],
     recipe: Recipe,
+    part: Part | None,
     /,
 ) -> tuple[int, tuple[int, ...]] | None: ...
+def resize(
+    image: NDArray[np.uint8],
+    box: tuple[int, int, int, int],
+    size: tuple[int, int],
+    part: tuple[int, int, int, int],
+    interpolation: Interpolation,
+    out: NDArray[np.uint8],
+    /,
+) -> None: ...
+def find_taps(
+    sizes: tuple[int, int],
+    interpolation: Interpolation,
+    firsts: NDArray[np.int32],
+    coefficients: NDArray[np.int32],
+    /,
+) -> int: ...
 def find_bytes(
     values: Sequence[memoryview], shape: tuple[int, int, int], /
 ) -> list[memoryview | None]: ...

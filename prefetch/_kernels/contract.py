@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -19,40 +20,111 @@ ENCODED = 0
 """No fault: the record holds an encoded image, which is to be decoded and given to fill_image()."""
 
 
+class ResizeKind(IntEnum):
+    """Which part of an image becomes a size that is given, and how that is given."""
+
+    RANDOM_CROP = 0
+    SHORTER_SIDE = 1
+    BOTH_SIDES = 2
+
+
+class Resizing(NamedTuple):
+    """How an image is resized before anything else; the C kernel reads it in this order.
+
+    Attributes:
+        kind: Whether a drawn box of the image is resized, or all of it.
+        height: Of the result, in pixels; for the shorter side, its length.
+        width: Likewise.
+        bicubic: Whether by a cubic filter of support 2; otherwise by a triangle of support 1.
+        least_scale: Least share of the image's area that a drawn box has.
+        most_scale: Most.
+        least_ratio: Least width of a drawn box, in heights.
+        most_ratio: Most.
+        log_least_ratio: The logarithm of it.
+        log_most_ratio: Likewise.
+    """
+
+    kind: int
+    height: int
+    width: int
+    bicubic: bool
+    least_scale: float = 1.0
+    most_scale: float = 1.0
+    least_ratio: float = 1.0
+    most_ratio: float = 1.0
+    log_least_ratio: float = 0.0
+    log_most_ratio: float = 0.0
+
+    def resized(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width that an image of these becomes.
+
+        The longer side is cut to whole pixels, as torchvision does it.
+        """
+        if self.kind != ResizeKind.SHORTER_SIDE:
+            return self.height, self.width
+        if width <= height:
+            return int(self.height * height / width), self.height
+        return self.height, int(self.height * width / height)
+
+
 class Recipe(NamedTuple):
     """A transformation as the kernels take it; the C kernel reads it as a tuple, in this order.
 
     Which operation each field belongs to: `prefetch._transform.operation.OPERATIONS`.
 
     Attributes:
-        crop_size: Side of the square crop, in pixels; 0 for none.
+        crop_height: Of the crop, in pixels; 0 for none.
+        crop_width: Likewise; 0 where the height is.
         random_crop: Whether the crop's place is drawn; otherwise it is the centre, rounded down.
         mirror: Whether each image is mirrored or not by its draw.
         modulo: Whether draws are reduced as ``word % range``, as Caffe does; otherwise
             ``(word * range) >> 32``.
         swap_channels: Whether the first three of 3 or 4 channels are delivered in reverse.
         channels_last: Whether a row is height x width x channels.
+        unit_range: Whether pixels are first multiplied by 1/255, rounded to float32.
         mean_value: float32 (0,), (1,) or (channels,), in the order of the delivered channels.
         scale: float32 (1,) or (channels,), in the order of the delivered channels.
         mean_image: float32 (channels, height, width), C-contiguous, in the order of the stored
             channels, for the image before cropping; or None. Not together with mean_value; rows of
             uint8 have neither, and a scale of 1.
+        resizing: What is done to an image before the crop; None for nothing.
+        pad: Pixels of zeros added on each side, behind the resizing and before the crop.
     """
 
-    crop_size: int
+    crop_height: int
+    crop_width: int
     random_crop: bool
     mirror: bool
     modulo: bool
     swap_channels: bool
     channels_last: bool
+    unit_range: bool
     mean_value: NDArray[np.float32]
     scale: NDArray[np.float32]
     mean_image: NDArray[np.float32] | None
+    resizing: Resizing | None
+    pad: int
+
+    @property
+    def makes_pixels(self) -> bool:
+        """Whether pixels are made of other pixels before the window is taken."""
+        return self.resizing is not None or self.pad > 0
+
+    def whole_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return the size that the crop is taken from, of an image of some height and width."""
+        if self.resizing is not None:
+            height, width = self.resizing.resized(height, width)
+        return height + 2 * self.pad, width + 2 * self.pad
+
+    def window_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width in a row, of an image of some height and width."""
+        if self.crop_height:
+            return self.crop_height, self.crop_width
+        return self.whole_size(height, width)
 
     def sample_shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
         """Return the shape of the row that a record of these sizes becomes."""
-        if self.crop_size:
-            height = width = self.crop_size
+        height, width = self.window_size(height, width)
         if self.channels_last:
             return height, width, channels
         return channels, height, width
@@ -61,7 +133,12 @@ class Recipe(NamedTuple):
 IndexedPart: TypeAlias = """tuple[
     NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[Any], NDArray[Any] | None
 ]"""
-"""A part of a batch: (n,) records, (4, n) spans, (n, 3) words, (n, ...) data, (n,) labels."""
+"""A part of a batch: (n,) records, (4, n) spans, (n, k) words, (n, ...) data, (n,) labels."""
+
+
+Part: TypeAlias = tuple[int, int, int, int]
+"""Which part of an image was decoded: its first row and column, and height and width of the
+whole."""
 
 
 FilledPart: TypeAlias = tuple[int, list[Outcome], bytes]
@@ -79,7 +156,13 @@ class NativeKernels(Protocol):
     """
 
     def philox_words(
-        self, key0: int, key1: int, records: NDArray[np.int64], words: NDArray[np.uint32], /
+        self,
+        key0: int,
+        key1: int,
+        records: NDArray[np.int64],
+        blocks: NDArray[np.int64],
+        words: NDArray[np.uint32],
+        /,
     ) -> None:
         """Draw the random words of records, as `CounterDraws` does."""
 
@@ -139,6 +222,7 @@ class Kernels(Protocol):
         words: NDArray[np.uint32],
         row: NDArray[Any],
         recipe: Recipe,
+        part: Part | None,
         /,
     ) -> tuple[int, tuple[int, ...]] | None:
-        """Fill a row from a decoded image."""
+        """Fill a row from a decoded image, or from the part of it that the row needs."""

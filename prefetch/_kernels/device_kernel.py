@@ -63,6 +63,7 @@ FLAGS: Final = (
     "modulo",
     "swap_channels",
     "channels_last",
+    "unit_range",
     "mean_image",
 )
 
@@ -164,26 +165,28 @@ __device__ __forceinline__ unsigned int reduce(unsigned int word, unsigned int r
  * out         the batch
  * constants   num_means mean values, num_scales scales, then the mean image if there is one
  * channels, height, width   of a record's place; together fewer than 2^32
- * crop        side of the window; 0: all of the image */
+ * crop_height, crop_width   of the window; 0: all of the image */
 template <typename Element>
 __device__ __forceinline__ void transform(const unsigned char *staged,
                                           unsigned long long pixels_at, Element *out,
                                           const float *constants, unsigned int channels,
                                           unsigned int height, unsigned int width,
-                                          unsigned int crop, unsigned int flags,
-                                          unsigned int num_means, unsigned int num_scales)
+                                          unsigned int crop_height, unsigned int crop_width,
+                                          unsigned int flags, unsigned int num_means,
+                                          unsigned int num_scales)
 {
     const struct record record = ((const struct record *)staged)[blockIdx.x];
-    const unsigned int rows = crop ? crop : height, columns = crop ? crop : width;
+    const unsigned int rows = crop_height ? crop_height : height;
+    const unsigned int columns = crop_height ? crop_width : width;
     const unsigned int size = channels * rows * columns;
     const bool whole = record.form == WHOLE;
     unsigned int top = 0, left = 0;
-    if (crop && whole) {
-        top = (height - crop) / 2;
-        left = (width - crop) / 2;
+    if (crop_height && whole) {
+        top = (height - rows) / 2;
+        left = (width - columns) / 2;
         if (flags & RANDOM_CROP) {
-            top = reduce(record.row, height - crop + 1, flags);
-            left = reduce(record.column, width - crop + 1, flags);
+            top = reduce(record.row, height - rows + 1, flags);
+            left = reduce(record.column, width - columns + 1, flags);
         }
     }
     const bool mirrored = whole && (flags & MIRROR) && reduce(record.mirror, 2, flags) == 1;
@@ -212,6 +215,8 @@ __device__ __forceinline__ void transform(const unsigned char *staged,
         const unsigned int from =
             (stored * from_height + top + row) * from_width + from_column;
         float value = (float)pixels[from];
+        if (flags & UNIT_RANGE)
+            value = multiply(value, 0.003921569f);
         if (flags & MEAN_IMAGE)
             value = subtract(value, mean_image[from]);
         else if (num_means)
@@ -225,9 +230,11 @@ __device__ __forceinline__ void transform(const unsigned char *staged,
 #define PARAMETERS(Element)                                                                        \
     const unsigned char *staged, unsigned long long pixels_at, Element *out,                       \
         const float *constants, unsigned int channels, unsigned int height, unsigned int width,    \
-        unsigned int crop, unsigned int flags, unsigned int num_means, unsigned int num_scales
+        unsigned int crop_height, unsigned int crop_width, unsigned int flags,                     \
+        unsigned int num_means, unsigned int num_scales
 #define ARGUMENTS                                                                                  \
-    staged, pixels_at, out, constants, channels, height, width, crop, flags, num_means, num_scales
+    staged, pixels_at, out, constants, channels, height, width, crop_height, crop_width, flags,    \
+        num_means, num_scales
 
 extern "C" __global__ void ringfeed_transform_float32(PARAMETERS(float))
 {
@@ -305,17 +312,19 @@ class StagedBatch:
         return staged[self.pixels_at : self.nbytes].reshape(self.num, *self.image_shape)
 
 
-def window_of(place: NDArray[np.uint8], crop_size: int) -> NDArray[np.uint8]:
-    """View the window at the start of a record's place.
+def window_of(place: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
+    """View the window at the start of a record's place: all of it where there is no crop.
 
     Args:
-        place: uint8 (channels, height, width), C-contiguous, both sides at least ``crop_size``.
-        crop_size: Side of the window, in pixels.
+        place: uint8 (channels, height, width), C-contiguous, no smaller than the crop.
+        recipe: Has the crop.
 
     Returns:
-        uint8 (channels, crop_size, crop_size).
+        uint8 (channels, crop_height, crop_width).
     """
-    shape = (len(place), crop_size, crop_size)
+    if not recipe.crop_height:
+        return place
+    shape = (len(place), recipe.crop_height, recipe.crop_width)
     return place.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
@@ -352,7 +361,8 @@ def scalars(batch: StagedBatch, recipe: Recipe) -> tuple[np.uint32, ...]:
             flags |= 1 << bit
     numbers = (
         *batch.image_shape,
-        recipe.crop_size,
+        recipe.crop_height,
+        recipe.crop_width,
         flags,
         recipe.mean_value.size,
         _scales(recipe).size,
@@ -371,7 +381,7 @@ def transform_staged(
         batch: How the staged batch lies there.
         recipe: What to do.
     """
-    as_it_is = recipe._replace(crop_size=0, mirror=False)
+    as_it_is = recipe._replace(crop_height=0, crop_width=0, mirror=False)
     places = batch.pixels(staged)
     for place, (*_, form), words, row in zip(
         places, batch.table(staged).tolist(), batch.table(staged)[:, :NUM_WORDS], out, strict=True
@@ -379,8 +389,7 @@ def transform_staged(
         if form == WHOLE:
             fill_pixels(place, words, row, recipe)
         else:
-            window = window_of(place, recipe.crop_size) if recipe.crop_size else place
-            fill_pixels(window, words, row, as_it_is)
+            fill_pixels(window_of(place, recipe), words, row, as_it_is)
 
 
 def _scales(recipe: Recipe) -> NDArray[np.float32]:

@@ -8,8 +8,11 @@ satisfy `prefetch._kernels.contract.Kernels`, and answer with the same integers:
 - fill_image() takes one decoded image and its row.
 
 The arithmetic is Caffe's: (float32(pixel) - mean) * scale, two float32 operations with a rounding
-each, so that results equal Caffe's bit for bit. float16 and bfloat16 are rounded
-from that float32 result.
+each, so that results equal Caffe's bit for bit; with ``unit_range`` the pixel is multiplied by
+1/255 first, with a rounding of its own. float16 and bfloat16 are rounded from that float32 result.
+
+Pixels that are made of other pixels come first: an image is resized
+(`prefetch._kernels.resize`), or a drawn box of it (`prefetch._kernels.boxes`), then padded.
 
 What is checked of a record, in this order; the first that fails is the record's fault:
 
@@ -23,16 +26,19 @@ What is checked of a record, in this order; the first that fails is the record's
 6. float_data is not to become uint8;
 7. the channels, and without a crop the height and width, are those of the batch;
 8. mean_value and scale have one value, or one a channel; the mean image has the record's shape;
-9. the crop fits.
+9. uint8 pixels alone are resized;
+10. the crop fits.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._kernels.contract import ENCODED, Outcome, Recipe
+from prefetch._kernels.boxes import crop_box, needed_box, resized_box
+from prefetch._kernels.contract import ENCODED, Outcome, Part, Recipe
+from prefetch._kernels.resize import Interpolation, resize
 from prefetch._plan.random_words import Word, reduce_word
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
@@ -44,6 +50,9 @@ if TYPE_CHECKING:
 
     from prefetch._record.layout import Content
 
+
+UNIT: Final = np.float32(1 / 255)
+"""What pixels are multiplied by to lie between 0 and 1."""
 
 _BLOCK_BYTES = 1 << 18
 """Rows are finished in blocks of about this many bytes: small enough to stay in a core's cache,
@@ -63,7 +72,8 @@ def fill(
 
     Args:
         values: The records, each the bytes of a Datum, or of what ``read`` takes.
-        words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
+        words: uint32 (n, k), the raw random words of each: mirror, row and column of the crop, then
+            those of the operations that draw more.
         data: (n, ...) float32, float16, uint16 (bfloat16 by its bits, for which buffers have no
             name) or uint8, C-contiguous; the rows of the batch to fill.
         labels: (n,) of any integer or float type, or None for no labels.
@@ -96,8 +106,8 @@ def fill(
                         outcomes.append((position, ENCODED, ()))
                         continue
                     pixels = content.pixels(data.dtype)
-                    if pixels.shape != fitting:
-                        check_fit(pixels.shape, recipe, expected)
+                    if pixels.shape != fitting or recipe.resizing is not None:
+                        check_fit(pixels.shape, recipe, expected, is_uint8=pixels.dtype == np.uint8)
                         fitting = pixels.shape
                     _place(pixels, draws[position], stage[row], recipe)
                     is_empty = False
@@ -111,20 +121,31 @@ def fill(
 
 
 def fill_image(
-    image: NDArray[np.uint8], words: NDArray[np.uint32], row: NDArray[Any], recipe: Recipe
+    image: NDArray[np.uint8],
+    words: NDArray[np.uint32],
+    row: NDArray[Any],
+    recipe: Recipe,
+    part: Part | None,
 ) -> tuple[int, tuple[int, ...]] | None:
     """Fill one row of a batch from a decoded image.
 
     Args:
         image: uint8 (height, width, channels), C-contiguous, blue first.
-        words: uint32 (3,), the image's raw random words: mirror, row and column of the crop.
+        words: uint32 (k,), the image's raw random words, as for `fill`.
         row: Of a type that `fill` takes, C-contiguous; the row to fill.
         recipe: What to do.
+        part: Which part of the whole the image is; None for all of it. It holds all that the row
+            is made of (`prefetch._kernels.boxes.needed_box`).
 
     Returns:
         None, or (reason, numbers) where the image does not fit; the row is unspecified then.
+
+    Raises:
+        ValueError: The part lacks pixels that the row is made of.
     """
     pixels = image.transpose(2, 0, 1)
+    if part is not None:
+        pixels = _in_whole(pixels, words, recipe, part)
     try:
         check_fit(pixels.shape, recipe, _stored_shape(row.shape, recipe))
     except BadRecordError as bad:
@@ -140,7 +161,7 @@ def fill_pixels(
 
     Args:
         pixels: uint8 or float32 (channels, height, width), of any strides.
-        words: uint32 (3,), the image's raw random words: mirror, row and column of the crop.
+        words: uint32 (k,), the image's raw random words, as for `fill`.
         row: Of a type that `fill` takes, C-contiguous; the row to fill.
         recipe: What to do.
     """
@@ -152,7 +173,11 @@ def fill_pixels(
 
 
 def check_fit(
-    shape: tuple[int, ...], recipe: Recipe, expected: tuple[int, int, int] | None = None
+    shape: tuple[int, ...],
+    recipe: Recipe,
+    expected: tuple[int, int, int] | None = None,
+    *,
+    is_uint8: bool = True,
 ) -> None:
     """Check that a record fits the batch and the transformation.
 
@@ -160,16 +185,17 @@ def check_fit(
         shape: (channels, height, width) of the record, before any crop.
         recipe: What is to be done to it.
         expected: The same of the batch's rows, after the crop; None where this record decides.
+        is_uint8: Whether its pixels are of uint8, not float32.
 
     Raises:
         BadRecordError: It does not fit.
     """
     channels, height, width = shape
-    if expected is not None:
-        if channels != expected[0]:
-            raise BadRecordError(Reason.CHANNELS_DIFFER, (channels, height, width, expected[0]))
-        if not recipe.crop_size and (height, width) != expected[1:]:
-            raise BadRecordError(Reason.SIZE_DIFFERS, (channels, height, width, *expected))
+    if expected is not None and channels != expected[0]:
+        raise BadRecordError(Reason.CHANNELS_DIFFER, (channels, height, width, expected[0]))
+    size = recipe.whole_size(height, width)
+    if expected is not None and not recipe.crop_height and size != expected[1:]:
+        raise BadRecordError(Reason.SIZE_DIFFERS, (channels, *size, *expected))
     if recipe.mean_value.size not in (0, 1, channels):
         raise BadRecordError(Reason.MEAN_VALUES_DIFFER, (channels, recipe.mean_value.size))
     if recipe.scale.size not in (1, channels):
@@ -177,8 +203,11 @@ def check_fit(
     if recipe.mean_image is not None and recipe.mean_image.shape != (channels, height, width):
         mean_shape = recipe.mean_image.shape
         raise BadRecordError(Reason.MEAN_IMAGE_DIFFERS, (channels, height, width, *mean_shape))
-    if min(height, width) < recipe.crop_size:
-        raise BadRecordError(Reason.SMALLER_THAN_CROP, (height, width, recipe.crop_size))
+    if recipe.resizing is not None and not is_uint8:
+        raise BadRecordError(Reason.FLOATS_FOR_RESIZE, ())
+    if size[0] < recipe.crop_height or size[1] < recipe.crop_width:
+        crop = recipe.crop_height, recipe.crop_width
+        raise BadRecordError(Reason.SMALLER_THAN_CROP, (*size, *crop))
 
 
 def _stored_shape(sample: tuple[int, ...], recipe: Recipe) -> tuple[int, int, int]:
@@ -200,20 +229,13 @@ def _place(pixels: NDArray[Any], draws: Sequence[int], row: NDArray[Any], recipe
 
     Args:
         pixels: uint8 or float32 (channels, height, width), of any strides.
-        draws: The record's three random words.
+        draws: The record's random words.
         row: float32 or uint8, in the layout of the batch.
         recipe: What to do.
     """
     target = row.transpose(2, 0, 1) if recipe.channels_last else row
-    top = left = 0
-    if recipe.crop_size:
-        _, height, width = pixels.shape
-        spare = (height - recipe.crop_size, width - recipe.crop_size)
-        if recipe.random_crop:
-            top = reduce_word(draws[Word.ROW], spare[0] + 1, modulo=recipe.modulo)
-            left = reduce_word(draws[Word.COLUMN], spare[1] + 1, modulo=recipe.modulo)
-        else:
-            top, left = spare[0] // 2, spare[1] // 2
+    pixels = _made_pixels(pixels, draws, recipe)
+    top, left, _, _ = crop_box(draws, pixels.shape[1], pixels.shape[2], recipe)
     mirrored = recipe.mirror and reduce_word(draws[Word.MIRROR], 2, modulo=recipe.modulo) == 1
     source = _window(pixels, top, left, recipe, mirrored=mirrored)
     if recipe.channels_last and pixels.strides[0] > pixels.strides[2]:
@@ -226,12 +248,48 @@ def _place(pixels: NDArray[Any], draws: Sequence[int], row: NDArray[Any], recipe
         np.subtract(target, mean, out=target)
 
 
+def _in_whole(
+    pixels: NDArray[np.uint8], words: NDArray[np.uint32], recipe: Recipe, part: Part
+) -> NDArray[np.uint8]:
+    """Return the whole image with zeros where its part (channels, rows, columns) is not."""
+    top, left, height, width = part
+    channels, rows, columns = pixels.shape
+    box = needed_box(words.tolist(), height, width, recipe)
+    if not (
+        top <= box.top
+        and left <= box.left
+        and box.top + box.height <= top + rows <= height
+        and box.left + box.width <= left + columns <= width
+    ):
+        raise ValueError(f"{box} of {height} x {width} is not within the part that was decoded")
+    whole = np.zeros((channels, height, width), np.uint8)
+    whole[:, top : top + rows, left : left + columns] = pixels
+    return whole
+
+
+def _made_pixels(pixels: NDArray[Any], draws: Sequence[int], recipe: Recipe) -> NDArray[Any]:
+    """Return the pixels that the crop is taken from: those given, or made of them."""
+    resizing = recipe.resizing
+    if resizing is not None:
+        _, height, width = pixels.shape
+        box = resized_box(draws, height, width, resizing)
+        pixels = resize(
+            pixels[:, box.top : box.top + box.height, box.left : box.left + box.width],
+            *resizing.resized(height, width),
+            Interpolation.BICUBIC if resizing.bicubic else Interpolation.BILINEAR,
+        )
+    if recipe.pad:
+        around = (recipe.pad, recipe.pad)
+        pixels = np.pad(pixels, ((0, 0), around, around))
+    return pixels
+
+
 def _window(
     planes: NDArray[Any], top: int, left: int, recipe: Recipe, *, mirrored: bool
 ) -> NDArray[Any]:
     """Return the crop of (channels, height, width), mirrored, channels in delivered order."""
-    if recipe.crop_size:
-        planes = planes[:, top : top + recipe.crop_size, left : left + recipe.crop_size]
+    if recipe.crop_height:
+        planes = planes[:, top : top + recipe.crop_height, left : left + recipe.crop_width]
     if mirrored:
         planes = planes[:, :, ::-1]
     if recipe.swap_channels and len(planes) == 3:
@@ -242,7 +300,9 @@ def _window(
 
 
 def _finish(stage: NDArray[Any], out: NDArray[Any], recipe: Recipe) -> None:
-    """Subtract mean_value, multiply by scale, and round to the batch's type."""
+    """Go to 0 to 1, subtract mean_value, multiply by scale, and round to the batch's type."""
+    if recipe.unit_range:
+        np.multiply(stage, UNIT, out=stage)
     if recipe.mean_value.size:
         _each_channel(np.subtract, stage, recipe.mean_value, recipe)
     if (recipe.scale != 1).any():

@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
     from prefetch._plan.order import PlannedBatch
 
-    Draw = Callable[[int, int, NDArray[np.int64], NDArray[np.uint32]], None]
+    Draw = Callable[[int, int, NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]], None]
 
 _LOW_WORD: Final = 0xFFFFFFFF
+
+
+def _no_blocks() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
 
 
 class DrawSource(Protocol):
@@ -39,7 +43,8 @@ class DrawSource(Protocol):
         """Return the words of a batch's records.
 
         Returns:
-            uint32, shape (n, 3): mirror, row and column word of each record.
+            uint32, shape (n, 3 or more): mirror, row and column word of each record, then those of
+            the operations that draw more.
         """
         ...  # pragma: no cover
 
@@ -61,14 +66,16 @@ class CounterDraws:
     """Words keyed by (seed, epoch, record), from Philox4x32-10.
 
     The key is that of the epoch's augmentation stream (see `prefetch._plan.philox`), the counter
-    the record's index; mirror, row and column word are words 0, 1 and 2 of the block. Words that
-    a transformation does not use are drawn all the same, so that switching mirroring on or off
-    leaves the crops as they were.
+    the record's index and the number of a block of four words: word i of a record is word i % 4
+    of block i // 4. Mirror, row and column are words 0, 1 and 2. They are drawn whether or not a
+    transformation uses them, so that switching mirroring on or off leaves the crops as they were;
+    blocks behind the first are drawn for the operations that need them.
 
     Attributes:
         seed: The run's seed, 0 to 2^64 - 1.
         draw: Does the same for records of one epoch in less time: is given the key's two words, the
-            records, and the (n, 3) words to fill in. None: NumPy does it.
+            records, the blocks, and the words to fill in. None: NumPy does it.
+        blocks: int64 (b,), the blocks that are drawn behind the first.
 
     Raises:
         ValueError: On construction, for a seed that is out of range.
@@ -76,18 +83,20 @@ class CounterDraws:
 
     seed: int
     draw: Draw | None = field(default=None, repr=False, compare=False)
+    blocks: NDArray[np.int64] = field(default_factory=_no_blocks, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
 
     def words(self, planned: PlannedBatch) -> NDArray[np.uint32]:
-        """Return the words of a batch's records: uint32, shape (n, 3); see `DrawSource`."""
+        """Return the words of a batch's records: uint32, shape (n, 3 + 4b); see `DrawSource`."""
         epoch = int(planned.epochs[0])
         if self.draw is None or planned.epochs[-1] != epoch:
             return self.words_at(planned.epochs, planned.records)
         key = stream_key(self.seed, epoch, Domain.AUGMENTATION)
-        words = np.empty((len(planned.records), NUM_WORDS), np.uint32)
-        self.draw(int(key[0, 0]), int(key[1, 0]), planned.records, words)
+        blocks = self.blocks
+        words = np.empty((len(planned.records), NUM_WORDS + 4 * blocks.size), np.uint32)
+        self.draw(int(key[0, 0]), int(key[1, 0]), planned.records, blocks, words)
         return words
 
     def words_at(self, epochs: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -98,16 +107,23 @@ class CounterDraws:
             records: Shape (n,), the records' indices.
 
         Returns:
-            uint32, shape (n, 3), C-contiguous: mirror, row and column word of each record.
+            uint32, shape (n, 3 + 4b), C-contiguous: mirror, row and column word of each record,
+            then the words of the blocks behind the first.
         """
+        words = np.empty((records.size, NUM_WORDS + 4 * self.blocks.size), np.uint32)
         if not records.size:
-            return np.empty((0, NUM_WORDS), np.uint32)
+            return words
         wide = records.astype(np.uint64)
         counters = np.zeros((4, wide.size), np.uint64)
         np.bitwise_and(wide, _LOW_WORD, out=counters[0])
         np.right_shift(wide, 32, out=counters[1])
-        block = philox4x32(counters, self._keys(epochs))
-        return np.ascontiguousarray(block[:NUM_WORDS].T)
+        keys = self._keys(epochs)
+        words[:, :NUM_WORDS] = philox4x32(counters, keys)[:NUM_WORDS].T
+        for column, block in enumerate(self.blocks.tolist()):
+            counters[2] = block
+            start = NUM_WORDS + 4 * column
+            words[:, start : start + 4] = philox4x32(counters, keys).T
+        return words
 
     def _keys(self, epochs: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the key of each epoch, shape (2, n), or of the only one, shape (2, 1)."""

@@ -13,9 +13,11 @@ from typing import Final
 class Word(IntEnum):
     """What a record's random words are for: each the number of its column in an array of words.
 
-    The number is also that of the word in the record's block of Philox, and never changes, so that
+    The number is also that of the word in the record's stream of Philox, and never changes, so that
     a seed gives the same words with or without the others. `native/kernels.h` and the table of the
-    device's kernel have the same order.
+    device's kernel have the same order. Operations that need more have words of their own, behind
+    these: their numbers are below, and their columns are there where the operation draws, in the
+    order of the numbers.
     """
 
     MIRROR = 0
@@ -24,6 +26,14 @@ class Word(IntEnum):
 
 
 NUM_WORDS: Final = len(Word)
+
+RESIZED_CROP_WORDS: Final = range(16, 56)
+"""Words of a random-resized crop's box: area, ratio, row and column of each of its ten tries."""
+
+
+def blocks_of(words: range) -> tuple[int, ...]:
+    """Return the blocks of Philox, of four words each, that a range of words is made of."""
+    return tuple(range(words.start // 4, words.stop // 4))
 
 
 def reduce_word(word: int, extent: int, *, modulo: bool) -> int:

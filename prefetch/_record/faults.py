@@ -60,6 +60,7 @@ class Reason(enum.IntEnum):
     SCALES_DIFFER = 62
     MEAN_IMAGE_DIFFERS = 63
     FLOATS_AS_UINT8 = 64
+    FLOATS_FOR_RESIZE = 65
 
     # A good record that people's own function does not take, or not as it should.
     FUNCTION_RAISED = 80
@@ -159,7 +160,7 @@ _SENTENCES = {
         "raise max_pixels_per_byte"
     ),
     Reason.SMALLER_THAN_CROP: (
-        "the record is {0} x {1} pixels (height x width), smaller than the crop of {2} x {2}; "
+        "the record is {0} x {1} pixels (height x width), smaller than the crop of {2} x {3}; "
         "use a smaller crop_size, or larger images"
     ),
     Reason.MEAN_VALUES_DIFFER: (
@@ -177,6 +178,10 @@ _SENTENCES = {
     Reason.FLOATS_AS_UINT8: (
         "the record holds float_data, which dtype uint8 cannot carry; "
         "use float32, float16 or bfloat16"
+    ),
+    Reason.FLOATS_FOR_RESIZE: (
+        "the record holds float_data, and only images of uint8 are resized; leave resize and "
+        "random_resized_crop out"
     ),
     Reason.FUNCTION_RAISED: "per_record raised an exception for the record",
     Reason.FUNCTION_RETURNED: (

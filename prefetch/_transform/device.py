@@ -7,6 +7,7 @@ asynchronously, from device memory to device memory.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +45,8 @@ class DeviceTransform:
 
     def __init__(self, transform: Transform, device: Device) -> None:
         self.transform = transform
-        self._recipe = transform.recipe
+        # What makes pixels of other pixels is the host's.
+        self._recipe = transform.recipe._replace(resizing=None, pad=0)
         self._kernel: Kernel | None = None
         self._constants: DeviceBuffer | None = None
         self._launch: Callable[..., None] | None = getattr(device, "launch", None)
@@ -65,22 +67,27 @@ class DeviceTransform:
             (channels, height, width) of each record's place in the staged batch.
         """
         channels, height, width, encoded = image
-        crop = self.transform.crop_size
-        whole, window = (channels, height, width), (channels, crop, crop)
+        recipe = self.transform.recipe
+        whole, window = (channels, height, width), (channels, *recipe.window_size(height, width))
+        if recipe.makes_pixels:
+            return window
         # A mean image is subtracted by the pixels' places in the whole record.
-        if not crop or self.transform.mean_image is not None:
+        if not recipe.crop_height or recipe.mean_image is not None:
             return whole
         # A decoded image is in the cache when it is cut, and later ones may have any size.
         if encoded:
             return window
         # The host merely copies whole images, unless they are more bytes than their windows become.
-        window_bytes = crop * crop * self.transform.dtype.itemsize
+        window_bytes = math.prod(window[1:]) * self.transform.dtype.itemsize
         return window if height * width > window_bytes else whole
 
     def holds_windows(self, place: tuple[int, int, int]) -> bool:
         """Return whether places of this size hold windows, cut by the host."""
-        crop = self.transform.crop_size
-        return bool(crop) and self.transform.mean_image is None and place[1:] == (crop, crop)
+        recipe = self.transform.recipe
+        if recipe.makes_pixels:
+            return True
+        crop = recipe.crop_height, recipe.crop_width
+        return recipe.crop_height > 0 and recipe.mean_image is None and place[1:] == crop
 
     def sample_shape(self, place: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return the shape of the sample that is made from a place of this size."""

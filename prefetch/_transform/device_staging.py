@@ -86,7 +86,7 @@ class RecordStager:
             retried: list[Fault] = [fault]
             if fault.reason is Reason.FLOATS_AS_UINT8:
                 retried = self._finish(row, views(records), words, data)
-            elif fault.reason is Reason.SIZE_DIFFERS and self._transform.crop_size:
+            elif fault.reason is Reason.SIZE_DIFFERS and self._transform.recipe.crop_height:
                 # Where there is a mean image, the record is of the wrong size for that.
                 has_image = self._transform.mean_image is not None
                 retry = self._finish if has_image else self._cut
@@ -98,7 +98,7 @@ class RecordStager:
         self, row: int, values: Sequence[memoryview], words: NDArray[np.uint32], data: StagedRows
     ) -> list[Fault]:
         """Fill one row with a window."""
-        window = data.window(row, self._transform.crop_size)
+        window = data.window(row, self._transform.recipe)
         return self._cutting.fill([values[row]], words[row : row + 1], window, None)
 
     def _finish(

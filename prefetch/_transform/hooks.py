@@ -56,6 +56,7 @@ class FunctionTransformer:
         self._recipe = transform.recipe
         pixels = dataclasses.replace(
             transform,
+            unit_range=False,
             mean_value=(),
             mean_image=None,
             scale=(1.0,),
@@ -73,7 +74,14 @@ class FunctionTransformer:
             )
         self._pixels = RecordTransformer(pixels, kernels=kernels, check_cancelled=check_cancelled)
         self._value_recipe = dataclasses.replace(
-            transform, train=False, crop_size=0, mirror=False, channels="stored", mean_image=None
+            transform,
+            train=False,
+            resizing=None,
+            pad=0,
+            crop_size=0,
+            mirror=False,
+            channels="stored",
+            mean_image=None,
         ).recipe
         self._keys: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -162,7 +170,7 @@ class FunctionTransformer:
         recipe = self._value_recipe
         if self._mean_image is not None:
             whole, image = image, np.empty(shape, np.uint8)
-            outcome = self._kernels.fill_image(whole, words, image, self._pixel_recipe)
+            outcome = self._kernels.fill_image(whole, words, image, self._pixel_recipe, None)
             if outcome is not None:
                 return Fault(position, Reason(outcome[0]), outcome[1])
             planes = np.empty((shape[2], *shape[:2]), np.float32)
@@ -172,7 +180,7 @@ class FunctionTransformer:
         result = self._called(position, image, labels)
         if isinstance(result, Fault):
             return result
-        self._kernels.fill_image(np.ascontiguousarray(result), words, data[position], recipe)
+        self._kernels.fill_image(np.ascontiguousarray(result), words, data[position], recipe, None)
         return None
 
     def _called(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from prefetch._kernels.contract import Part
     from prefetch._source.mapped_records import FillResult, Request
     from prefetch._transform.options import Transform
 
@@ -68,6 +69,7 @@ class RecordTransformer:
         self._recipe = transform.recipe
         self._dtype = transform.dtype
         self._row_dtype = transform.row_dtype
+        self._takes_bytes_only = self._dtype == np.uint8 or self._recipe.resizing is not None
         self._decoding = decoding = transform.decoding
         self._layout = layout = decoding.record_layout
         # A kernel that does not know the layout would take its values for damaged Datums.
@@ -118,14 +120,16 @@ class RecordTransformer:
             BadRecordError: There is something wrong with it.
         """
         if isinstance(records, MappedRecords):
-            shape = records.first_raw_shape(is_uint8=self._dtype == np.uint8)
+            shape = records.first_raw_shape(is_uint8=self._takes_bytes_only)
             if shape is not None:
                 return StoredImage(*shape, encoded=False)
         content = self._layout.read(views(records)[0])
         if content.kind == "encoded":
             height, width, channels = self._decoder.shape(content.image_bytes())
             return StoredImage(channels, height, width, encoded=True)
-        channels, height, width = content.pixels(self._dtype).shape
+        pixels = content.pixels(self._dtype)
+        channels, height, width = pixels.shape
+        reference.check_fit(pixels.shape, self._recipe, is_uint8=pixels.dtype == np.uint8)
         return StoredImage(channels, height, width, encoded=False)
 
     def damage(self, records: Sequence[memoryview]) -> Fault | None:
@@ -151,7 +155,8 @@ class RecordTransformer:
         Args:
             records: The records: the bytes of each, or, of a layout that the C kernel knows, where
                 they are in a mapped database.
-            words: uint32 (n, 3), the raw random words of each: mirror, row and column of the crop.
+            words: uint32 (n, k), the raw random words of each: mirror, row and column of the crop,
+                then those of the operations that draw more.
                 Those that the transformation does not draw are ignored.
             data: (n, *sample_shape) of the transform's dtype, C-contiguous; the rows to fill.
             labels: (n,) of any integer or float type, or None for no labels. Labels are int32
@@ -222,6 +227,7 @@ class RecordTransformer:
     def _fill_encoded(
         self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int
     ) -> Fault | None:
+        part: Part | None = None
         try:
             image = self._decoder.decode(encoded)
         except BadRecordError as bad:
@@ -232,7 +238,7 @@ class RecordTransformer:
                 "served; ringfeed inspect --full names such records",
                 self._decoder.remark,
             )
-        outcome = self._kernels.fill_image(image, words, data[position], self._recipe)
+        outcome = self._kernels.fill_image(image, words, data[position], self._recipe, part)
         if outcome is None:
             return None
         code, numbers = outcome

@@ -67,10 +67,18 @@ OPERATIONS: Final = (
     # How words are drawn and reduced, for all that follow.
     Operation(name="draw", stage=Stage.PIXELS, options=("train", "modulo"), fields=("modulo",)),
     Operation(
+        name="resize",
+        stage=Stage.PIXELS,
+        options=("resizing",),
+        fields=("resizing",),
+        refusals={Reason.FLOATS_FOR_RESIZE: "resize"},
+    ),
+    Operation(name="pad", stage=Stage.PIXELS, options=("pad",), fields=("pad",)),
+    Operation(
         name="crop",
         stage=Stage.PIXELS,
         options=("crop_size",),
-        fields=("crop_size", "random_crop"),
+        fields=("crop_height", "crop_width", "random_crop"),
         words=(Word.ROW, Word.COLUMN),
         refusals={Reason.SMALLER_THAN_CROP: "crop_size"},
     ),
@@ -86,6 +94,12 @@ OPERATIONS: Final = (
         stage=Stage.FUNCTION,
         options=("per_record",),
         refusals={Reason.FLOATS_FOR_FUNCTION: "per_record"},
+    ),
+    Operation(
+        name="unit range",
+        stage=Stage.VALUES,
+        options=("unit_range",),
+        fields=("unit_range",),
     ),
     Operation(
         name="mean",

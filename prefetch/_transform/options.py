@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prefetch._kernels.contract import Recipe
-from prefetch._plan.random_words import Word
+from prefetch._kernels.boxes import both_sides
+from prefetch._kernels.contract import Recipe, ResizeKind
+from prefetch._plan.random_words import RESIZED_CROP_WORDS, Word, blocks_of
 from prefetch._record.decode import MAX_PIXELS_PER_BYTE
 from prefetch._record.layouts.datum import DATUM
 from prefetch._transform.operation import Stage, options_of
@@ -17,6 +18,7 @@ from prefetch._transform.operation import Stage, options_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prefetch._kernels.contract import Resizing
     from prefetch._plan.mixing import Mixing
     from prefetch._record.layout import RecordLayout
     from prefetch._transform.own_function import OwnFunction
@@ -68,8 +70,11 @@ class Transform:
     Attributes:
         train: Whether crops are drawn; otherwise they are the centre.
         decoding: How encoded images are decoded.
-        crop_size: Side of the crop, in pixels; 0 for none.
+        resizing: How images are resized before the crop; None for not at all.
+        pad: Pixels of zeros added on each side, before the crop.
+        crop_size: Side of the crop, in pixels, or its height and width; 0 for none.
         mirror: Whether images are flipped left to right with a chance of one half.
+        unit_range: Whether pixels are first multiplied by 1/255.
         mean_value: Subtracted from every pixel: none, one, or one a delivered channel.
         mean_image: float32 (channels, height, width), subtracted from the uncropped record; stored
             channels. Not together with mean_value.
@@ -90,8 +95,11 @@ class Transform:
 
     train: bool
     decoding: Decoding = field(default_factory=Decoding)
-    crop_size: int = 0
+    resizing: Resizing | None = None
+    pad: int = 0
+    crop_size: int | tuple[int, int] = 0
     mirror: bool = False
+    unit_range: bool = False
     mean_value: tuple[float, ...] = ()
     mean_image: NDArray[np.float32] | None = None
     scale: tuple[float, ...] = (1.0,)
@@ -109,10 +117,18 @@ class Transform:
 
     @property
     def drawn_words(self) -> tuple[Word, ...]:
-        """Return which random words a record of any size takes."""
+        """Return which of the first random words a record of any size takes."""
         mirror = (Word.MIRROR,) if self.mirror else ()
         crop = (Word.ROW, Word.COLUMN) if self.train and self.crop_size else ()
         return (*mirror, *crop)
+
+    @property
+    def drawn_blocks(self) -> tuple[int, ...]:
+        """Return which blocks of random words behind the first a record takes."""
+        resizing = self.resizing
+        if resizing is None or resizing.kind != ResizeKind.RANDOM_CROP:
+            return ()
+        return blocks_of(RESIZED_CROP_WORDS)
 
     def restrict(self, *stages: Stage) -> Transform:
         """Return the part of it that belongs to some stages, for batches of uint8."""
@@ -125,14 +141,19 @@ class Transform:
         mean_image = self.mean_image
         if mean_image is not None:
             mean_image = np.ascontiguousarray(mean_image, np.float32)
+        height, width = both_sides(self.crop_size)
         return Recipe(
-            crop_size=self.crop_size,
+            crop_height=height,
+            crop_width=width,
             random_crop=self.train,
             mirror=self.mirror,
             modulo=self.modulo,
             swap_channels=self.channels == "rgb",
             channels_last=self.layout == "nhwc",
+            unit_range=self.unit_range,
             mean_value=np.array(self.mean_value, np.float32),
             scale=np.array(self.scale, np.float32),
             mean_image=mean_image,
+            resizing=self.resizing,
+            pad=self.pad,
         )

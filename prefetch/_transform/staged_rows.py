@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._kernels.device_kernel import WHOLE, WINDOW, window_of
+from prefetch._plan.random_words import NUM_WORDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prefetch._kernels.contract import Recipe
     from prefetch._plan.mixing import Mix
 
 
@@ -71,16 +73,16 @@ class StagedRows:
         """Reset the rows' words and forms before they are filled.
 
         Args:
-            words: uint32 (n, 3): the records' random words.
+            words: uint32 (n, k): the records' random words, of which the device has three.
             windows: Whether their places will have windows, not whole images.
         """
-        self._table[:, :-1] = words
+        self._table[:, :-1] = words[:, :NUM_WORDS]
         self._table[:, -1] = WINDOW if windows else WHOLE
 
-    def window(self, row: int, crop_size: int) -> NDArray[np.uint8]:
-        """Mark a row as a window, and return its memory: uint8 (1, channels, side, side)."""
+    def window(self, row: int, recipe: Recipe) -> NDArray[np.uint8]:
+        """Mark a row as a window, and return its memory: uint8 (1, channels, height, width)."""
         self._table[row, -1] = WINDOW
-        return window_of(self.pixels[row], crop_size)[np.newaxis]
+        return window_of(self.pixels[row], recipe)[np.newaxis]
 
     def finish(self, row: int, sample: NDArray[Any]) -> None:
         """Replace what the kernel will make of a row by a finished sample."""

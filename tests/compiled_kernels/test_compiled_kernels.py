@@ -97,15 +97,19 @@ def drawn_recipe(
 
     no_scale = dtype == np.uint8 or draw.integers(2)
     return Recipe(
-        crop_size=int(draw.integers(0, min(height, width) + 1)),
+        crop_height=(crop := int(draw.integers(0, min(height, width) + 1))),
+        crop_width=crop,
         random_crop=bool(draw.integers(2)),
         mirror=bool(draw.integers(2)),
         modulo=bool(draw.integers(2)),
         swap_channels=bool(draw.integers(2)),
         channels_last=bool(draw.integers(2)),
+        unit_range=kind == 1 and bool(draw.integers(2)),
         mean_value=constants((0, 1, channels, 0)[kind]),
         mean_image=constants(*shape) if kind == 3 else None,
         scale=np.ones(1, np.float32) if no_scale else constants((1, channels)[draw.integers(2)]),
+        resizing=None,
+        pad=0,
     )
 
 
@@ -128,7 +132,7 @@ def test_the_transformation_gives_the_twins_bytes(
         batch.pixels(staged)[:] = draw.integers(0, 256, (batch.num, *shape))
         table = batch.table(staged)
         table[:, :3] = draw.integers(0, 2**32, (batch.num, 3))
-        has_windows = recipe.crop_size and recipe.mean_image is None
+        has_windows = recipe.crop_height and recipe.mean_image is None
         table[:, 3] = draw.integers(0, 2, batch.num) if has_windows else device_kernel.WHOLE
         rows = Transform(train=False, dtype=kind).row_dtype
         want = np.zeros((batch.num, *recipe.sample_shape(*shape)), rows)

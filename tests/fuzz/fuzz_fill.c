@@ -8,6 +8,7 @@
  * they cannot see is asserted here. An input that fails is written to ./crash.
  */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -27,6 +28,8 @@ struct setup {
     int64_t crop_size;
     int64_t num_mean_values, num_scales;
     bool has_mean_image, flag;
+    int64_t resized, pad; /* side that images are resized to, 0 for none; pixels around */
+    enum resize_kind kind;
 };
 
 /* num_mean_values and num_scales: -1 stands for one a channel. */
@@ -43,6 +46,10 @@ static const struct setup setups[] = {
     {UINT8, INTEGER_LABELS, 2, 0, 0, 1, false, false},
     {UINT8, INTEGER_LABELS, 8, 0, 0, 1, false, true},
     {UINT8, NO_LABELS, 0, 2, 0, 1, false, true},
+    {FLOAT32, INTEGER_LABELS, 8, 0, 1, -1, false, true, 7, 0, RANDOM_CROP_RESIZED},
+    {UINT8, NO_LABELS, 0, 3, 0, 1, false, false, 5, 0, SHORTER_SIDE_RESIZED},
+    {FLOAT16, NO_LABELS, 0, 4, -1, 1, false, true, 2, 2, BOTH_SIDES_RESIZED},
+    {FLOAT32, NO_LABELS, 0, 0, 0, 1, false, false, 0, 1, BOTH_SIDES_RESIZED},
 };
 
 static void *block(const void *bytes, size_t size)
@@ -88,7 +95,7 @@ static void check(const struct part *part, const struct outcome *outcomes, ptrdi
         const struct fault *fault = &outcomes[i].fault;
         assert(outcomes[i].position < part->num_records);
         assert(i == 0 || outcomes[i].position > outcomes[i - 1].position);
-        assert(fault->reason >= ENCODED && fault->reason <= FLOATS_AS_UINT8);
+        assert(fault->reason >= ENCODED && fault->reason <= FLOATS_FOR_RESIZE);
         assert(fault->num_numbers >= 0 && fault->num_numbers <= 6);
     }
 }
@@ -101,7 +108,7 @@ static void mix(const struct part *part, size_t value_size, const uint8_t *bytes
     const struct lines lines = {(size_t)shape->channels, (size_t)shape->height,
                                 plane_bytes / (size_t)shape->height};
     const size_t first = size > 0 ? bytes[0] : 0, last = size > 0 ? bytes[size - 1] : 9;
-    struct box box = {.bottom = last % (lines.num_lines + 1), .right = size % (lines.line_bytes + 1)};
+    struct byte_box box = {.bottom = last % (lines.num_lines + 1), .right = size % (lines.line_bytes + 1)};
     box.top = first % (box.bottom + 1);
     box.left = last % (box.right + 1);
     uint8_t *before = block(part->rows, part->row_size * part->num_records);
@@ -120,7 +127,15 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
     static const size_t sizes[] = {[FLOAT32] = 4, [FLOAT16] = 2, [BFLOAT16] = 2, [UINT8] = 1};
     const int64_t channels = stored->channels;
     struct recipe recipe = {
-        .crop_size = setup->crop_size,
+        .crop_height = setup->crop_size,
+        .crop_width = setup->crop_size,
+        .unit_range = setup->pad > 1,
+        .resizes = setup->resized > 0,
+        .resizing = {setup->kind, setup->resized, setup->resized, setup->flag, 0.08, 1, 0.75, 4.0 / 3,
+                     log(0.75), log(4.0 / 3)},
+        .pad = setup->pad,
+        .makes_pixels = setup->resized > 0 || setup->pad > 0,
+        .num_words = MOST_WORDS,
         .random_crop = setup->flag,
         .mirror = true,
         .modulo = setup->flag,
@@ -138,25 +153,26 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
         recipe.mean_shape = *stored;
         recipe.mean_image = mean_image = floats(channels * stored->height * stored->width);
     }
-    struct shape expected = *stored;
+    struct shape expected = find_whole_shape(stored, &recipe);
     if (setup->crop_size > 0)
         expected.height = expected.width = setup->crop_size;
 
-    uint32_t words[3 * NUM_RECORDS];
+    uint32_t words[MOST_WORDS * NUM_RECORDS];
     struct record records[NUM_RECORDS];
     uint8_t *copies[NUM_RECORDS];
     for (size_t i = 0; i < NUM_RECORDS; i++) {
         const size_t own = i == 1 ? size / 2 : size;
         copies[i] = block(bytes, own);
         records[i] = (struct record){copies[i], own};
-        for (size_t j = 0; j < 3; j++)
-            words[3 * i + j] = (uint32_t)(size * 2654435761u + (3 * i + j) * 40503u);
+        for (size_t j = 0; j < MOST_WORDS; j++)
+            words[MOST_WORDS * i + j] =
+                (uint32_t)(size * 2654435761u + (MOST_WORDS * i + j) * 40503u);
     }
     struct part part = {
         .num_records = NUM_RECORDS,
         .records = records,
         .words = (const uint8_t *)words,
-        .word_steps = {12, 4},
+        .word_steps = {4 * MOST_WORDS, 4},
         .row_size = sizes[setup->element] *
                     (size_t)(expected.channels * expected.height * expected.width),
         .element = setup->element,

@@ -27,13 +27,13 @@ _FLAGS = ["-std=c11", "-O1", "-g", "-ffp-contract=off", "-fno-sanitize-recover=u
 
 
 def _build(compiler: str, sanitizers: str, target: Path, *flags: str) -> bool:
-    """Build the fuzzer; False where the compiler or its libraries are missing."""
+    """Build the fuzzer of the target's name; False where compiler or libraries are missing."""
     sources = [path for path in NATIVE.glob("*.c") if not path.name.startswith("py_")]
     assert sources
     if shutil.which(compiler) is None:
         return False
     command = [compiler, *_FLAGS, f"-fsanitize={sanitizers}", *flags, f"-I{NATIVE}"]
-    files = [Path(__file__).with_name("fuzz_fill.c"), *sources]
+    files = [Path(__file__).with_name(f"{target.name}.c"), *sources]
     run = subprocess.run(
         [*command, *files, "-o", target], capture_output=True, text=True, check=False
     )
@@ -52,6 +52,20 @@ def test_no_mutated_record_is_read_or_written_beyond_its_bounds(tmp_path: Path) 
     else:
         assert _build("gcc", "address,undefined", binary), "gcc and its sanitizers are needed"
         command += [_SECONDS, _SEED, *CORPUS]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    crashes = {path.name: path.read_bytes().hex() for path in tmp_path.glob("crash*")}
+    assert run.returncode == 0, f"{run.stdout}\n{run.stderr[-8000:]}\n{crashes}"
+
+
+@pytest.mark.timeout(300)
+def test_no_drawn_box_is_resized_beyond_its_bounds_or_to_other_bytes(tmp_path: Path) -> None:
+    binary = tmp_path / "fuzz_resize"
+    if _build("clang", "fuzzer,address,undefined", binary, "-DWITH_LIBFUZZER"):
+        arguments = [f"-max_total_time={_SECONDS}", f"-seed={_SEED}", "-max_len=40"]
+    else:
+        assert _build("gcc", "address,undefined", binary), "gcc and its sanitizers are needed"
+        arguments = [_SECONDS, _SEED]
+    command = [str(binary), *arguments]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     crashes = {path.name: path.read_bytes().hex() for path in tmp_path.glob("crash*")}
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr[-8000:]}\n{crashes}"

@@ -56,15 +56,19 @@ def tasks(draw: st.DrawFn) -> Task:
     batch = StagedBatch(draw(st.integers(1, 6)), channels, draw(side), draw(side))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     recipe = Recipe(
-        crop_size=crop_size,
+        crop_height=crop_size,
+        crop_width=crop_size,
         random_crop=draw(st.booleans()),
         mirror=draw(st.booleans()),
         modulo=draw(st.booleans()),
         swap_channels=draw(st.booleans()),
         channels_last=draw(st.booleans()),
+        unit_range=False,
         mean_value=np.empty(0, np.float32),
         scale=np.ones(1, np.float32),
         mean_image=None,
+        resizing=None,
+        pad=0,
     )
     if dtype != np.uint8:
         recipe = draw(arithmetic(recipe, batch.image_shape))
@@ -100,7 +104,8 @@ def arithmetic(draw: st.DrawFn, recipe: Recipe, image: tuple[int, int, int]) -> 
             rng = np.random.default_rng(draw(st.integers(0, 99)))
             recipe = recipe._replace(mean_image=rng.random(image, np.float32) * np.float32(255))
     scale = draw(numbers(draw(nums))) if draw(st.booleans()) else recipe.scale
-    return recipe._replace(scale=scale)
+    unit_range = recipe.mean_image is None and draw(st.booleans())
+    return recipe._replace(scale=scale, unit_range=unit_range)
 
 
 def run(kernels: dict[str, HostKernel], task: Task, out: NDArray[Any]) -> None:
@@ -154,15 +159,19 @@ def test_every_combination_of_options_makes_the_twins_bytes(kernels: dict[str, H
         each = rng.normal(scale=100, size=(2, channels)).astype(np.float32)
         image = rng.normal(100, 50, batch.image_shape).astype(np.float32)
         recipe = Recipe(
-            crop_size=crop_size,
+            crop_height=crop_size,
+            crop_width=crop_size,
             random_crop=True,
             mirror=True,
             modulo=swaps,
             swap_channels=swaps,
             channels_last=last,
+            unit_range=False,
             mean_value=each[0] if means == "each" and computes else each[0, :0],
             scale=each[1] if computes else np.ones(1, np.float32),
             mean_image=image if means == "image" and computes else None,
+            resizing=None,
+            pad=0,
         )
         staged = rng.integers(0, 256, batch.nbytes, np.uint8)
         batch.table(staged)[:, :3] = rng.integers(0, 2**32, (4, 3), np.uint32)
@@ -183,15 +192,19 @@ def test_a_multiply_and_a_subtraction_are_two_roundings(kernels: dict[str, HostK
     batch.pixels(staged)[:] = np.arange(256)
     mean, scale = np.float32(1 / 3), np.float32(0.017)
     recipe = Recipe(
-        crop_size=0,
+        crop_height=0,
+        crop_width=0,
         random_crop=False,
         mirror=False,
         modulo=False,
         swap_channels=False,
         channels_last=False,
+        unit_range=False,
         mean_value=np.array([mean]),
         scale=np.array([scale]),
         mean_image=None,
+        resizing=None,
+        pad=0,
     )
     found = np.empty((1, 1, 1, 256), np.float32)
     run(kernels, Task(batch, recipe, found.dtype, staged), found)
@@ -218,15 +231,19 @@ def test_each_float16_is_the_nearest(kernels: dict[str, HostKernel]) -> None:
     batch = StagedBatch(1, 1, 1, values.size)
     staged = np.zeros(batch.nbytes, np.uint8)
     recipe = Recipe(
-        crop_size=0,
+        crop_height=0,
+        crop_width=0,
         random_crop=False,
         mirror=False,
         modulo=False,
         swap_channels=False,
         channels_last=False,
+        unit_range=False,
         mean_value=np.empty(0, np.float32),
         scale=np.ones(1, np.float32),
         mean_image=values.reshape(1, 1, -1),
+        resizing=None,
+        pad=0,
     )
     found = np.empty(values.size, np.float16)
     run(kernels, Task(batch, recipe, found.dtype, staged), found)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefetch._kernels import _c, reference
-from prefetch._kernels.contract import Recipe
+from prefetch._kernels.boxes import needed_box
+from prefetch._kernels.contract import Part, Recipe, ResizeKind, Resizing
 from prefetch._record.wire import encode_datum
+from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,6 +125,20 @@ def unaligned(data: bytes, offset: int) -> memoryview:
 
 
 @st.composite
+def resizings(draw: st.DrawFn, crop_size: int) -> Resizing | None:
+    """Draw how images are resized, to sizes that mostly hold the crop; mostly not at all."""
+    if draw(st.integers(0, 2)) > 0:
+        return None
+    side = st.integers(max(1, crop_size - 1), crop_size + 20)
+    low = draw(st.sampled_from([0.01, 0.08, 0.5, 1.0]))
+    ratio = draw(st.sampled_from([0.1, 0.75, 1.0, 3.0]))
+    bounds = ratio, draw(st.sampled_from([3.0, 4.0]))
+    logs = math.log(bounds[0]), math.log(bounds[1])
+    kind = draw(st.sampled_from(ResizeKind))
+    return Resizing(kind, draw(side), draw(side), draw(st.booleans()), low, 1.0, *bounds, *logs)
+
+
+@st.composite
 def recipes(draw: st.DrawFn, shape: tuple[int, int, int], crop_size: int, *, computes: bool) -> Any:
     """Draw a recipe that mostly fits the records."""
     channels = shape[0]
@@ -144,16 +162,21 @@ def recipes(draw: st.DrawFn, shape: tuple[int, int, int], crop_size: int, *, com
                 mean_image = rng.random(mean_shape, np.float32) * np.float32(255)
             case "other":
                 mean_value = [1.0] * draw(st.integers(2, 6))
+    whole = mean_image is not None
     return Recipe(
-        crop_size=crop_size,
+        crop_height=crop_size,
+        crop_width=crop_size and draw(st.integers(max(1, crop_size - 5), crop_size)),
         random_crop=draw(st.booleans()),
         mirror=draw(st.booleans()),
         modulo=draw(st.booleans()),
         swap_channels=draw(st.booleans()),
         channels_last=draw(st.booleans()),
+        unit_range=computes and not whole and draw(st.booleans()),
         mean_value=np.array(mean_value, np.float32),
         scale=np.array(scale, np.float32),
         mean_image=mean_image,
+        resizing=None if whole else draw(resizings(crop_size)),
+        pad=0 if whole else draw(st.sampled_from([0, 0, 0, 1, 3])),
     )
 
 
@@ -169,13 +192,11 @@ def tasks(draw: st.DrawFn) -> Task:
     for _ in range(num):
         own = draw(shapes(crop_size)) if draw(st.integers(0, 5)) == 0 else shape
         values.append(unaligned(draw(records(own, rng)), draw(st.integers(0, 7))))
-    height, width = (crop_size, crop_size) if crop_size else shape[1:]
-    sample = (height, width, shape[0]) if recipe.channels_last else (shape[0], height, width)
     return Task(
         values=values,
-        words=rng.integers(0, 2**32, (2 * num, 4), dtype=np.uint32)[::2, :3],
+        words=rng.integers(0, 2**32, (2 * num, 50), dtype=np.uint32)[::2, :43],
         recipe=recipe,
-        sample=sample,
+        sample=recipe.sample_shape(*shape),
         dtype=dtype,
         label_dtype=np.dtype(draw(st.sampled_from(list(LABEL_TYPES)))),
         offset=draw(st.sampled_from([0, 1, 2, 4, 16, 64])),
@@ -223,16 +244,45 @@ def test_both_kernels_fill_parts_alike(task: Task) -> None:
 def test_both_kernels_fill_rows_from_images_alike(task: Task, channels: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     height, width = task.sample[:2] if task.recipe.channels_last else task.sample[1:]
-    larger = 3 if task.recipe.crop_size else 0
+    larger = 3 if task.recipe.crop_height else 0
     image = rng.integers(0, 256, (height + larger, width + larger, channels), dtype=np.uint8)
-    words = rng.integers(0, 2**32, 3, dtype=np.uint32)
+    words = rng.integers(0, 2**32, 43, dtype=np.uint32)
+    pieces: list[tuple[NDArray[np.uint8], Part | None]] = [(image, None)]
+    fits = reference.fill_image(image, words, np.zeros(task.sample, task.dtype), task.recipe, None)
+    if fits is None:
+        pieces.append(part_of(image, words, task.recipe, rng))
     answers = []
     for kernels in (reference, _c):
-        row, margins = block(task.sample, task.dtype, task.offset)
-        found = kernels.fill_image(image, words, row, task.recipe)
-        assert all((margin == CANARY).all() for margin in margins)
-        answers.append((found, row.tobytes() if found is None else b""))
-    assert answers[0] == answers[1]
+        for piece, part in pieces:
+            row, margins = block(task.sample, task.dtype, task.offset)
+            found = kernels.fill_image(piece, words, row, task.recipe, part)
+            assert all((margin == CANARY).all() for margin in margins)
+            answers.append((found, row.tobytes() if found is None else b""))
+    assert answers.count(answers[0]) == len(answers)
+
+
+def part_of(
+    image: NDArray[np.uint8], words: NDArray[np.uint32], recipe: Recipe, rng: np.random.Generator
+) -> tuple[NDArray[np.uint8], Part]:
+    """Return a part of an image that holds what its row is made of, and a little more."""
+    height, width, _ = image.shape
+    box = needed_box(words.tolist(), height, width, recipe)
+    above, before, below, behind = rng.integers(0, 3, 4).tolist()
+    top, left = max(0, box.top - above), max(0, box.left - before)
+    bottom, right = box.top + box.height + below, box.left + box.width + behind
+    return image[top:bottom, left:right].copy(), (top, left, height, width)
+
+
+@pytest.mark.parametrize("part", [(0, 0, 9, 9), (1, 0, 9, 9), (-1, 0, 9, 9), (0, 4, 9, 9)])
+def test_a_part_that_lacks_what_the_row_is_made_of_is_refused(part: Part) -> None:
+    recipe = Transform(train=False, crop_size=5).recipe
+    image, words = np.zeros((6, 6, 1), np.uint8), np.zeros(3, np.uint32)
+    row = np.zeros((1, 5, 5), np.float32)
+    # The middle 5 x 5 pixels of 9 x 9 begin at (2, 2).
+    for kernels in (reference, _c):
+        assert kernels.fill_image(image, words, row, recipe, (1, 1, 9, 9)) is None
+        with pytest.raises(ValueError, match=r"part that was decoded|lacks pixels"):
+            kernels.fill_image(image, words, row, recipe, part)
 
 
 @st.composite
@@ -258,15 +308,19 @@ def fields(draw: st.DrawFn) -> bytes:
 @given(st.lists(fields(), max_size=6).map(b"".join), st.integers(0, 99))
 def test_both_kernels_take_any_fields_alike(value: bytes, cut: int) -> None:
     recipe = Recipe(
-        crop_size=0,
+        crop_height=0,
+        crop_width=0,
         random_crop=False,
         mirror=False,
         modulo=False,
         swap_channels=False,
         channels_last=False,
+        unit_range=False,
         mean_value=np.zeros(0, np.float32),
         scale=np.ones(1, np.float32),
         mean_image=None,
+        resizing=None,
+        pad=0,
     )
     task = Task(
         values=[memoryview(value), memoryview(value[:cut])],

@@ -95,6 +95,7 @@ def model(pixels: NDArray[Any], words: list[int], transform: Transform) -> NDArr
         return word % extent if transform.modulo else (word * extent) >> 32
 
     channels, height, width = pixels.shape
+    assert isinstance(transform.crop_size, int)
     out_height = transform.crop_size or height
     out_width = transform.crop_size or width
     mirrored = transform.mirror and reduce(words[0], 2) == 1

@@ -37,17 +37,18 @@ bool find_pixels(const struct datum *datum, enum element element, struct image *
 }
 
 bool check_fit(const struct shape *shape, const struct recipe *recipe,
-               const struct shape *expected, struct fault *fault)
+               const struct shape *expected, bool is_float, struct fault *fault)
 {
     const int64_t channels = shape->channels, height = shape->height, width = shape->width;
-    const int64_t crop = recipe->crop_size;
+    const struct shape whole = find_whole_shape(shape, recipe);
     if (channels != expected->channels)
         return set_fault(fault, CHANNELS_DIFFER,
                          NUMBERS(channels, height, width, expected->channels));
-    if (crop == 0 && (height != expected->height || width != expected->width))
+    if (recipe->crop_height == 0 &&
+        (whole.height != expected->height || whole.width != expected->width))
         return set_fault(fault, SIZE_DIFFERS,
-                         NUMBERS(channels, height, width, expected->channels, expected->height,
-                                 expected->width));
+                         NUMBERS(channels, whole.height, whole.width, expected->channels,
+                                 expected->height, expected->width));
     if (recipe->num_mean_values > 1 && recipe->num_mean_values != channels)
         return set_fault(fault, MEAN_VALUES_DIFFER, NUMBERS(channels, recipe->num_mean_values));
     if (recipe->num_scales != 1 && recipe->num_scales != channels)
@@ -59,7 +60,11 @@ bool check_fit(const struct shape *shape, const struct recipe *recipe,
                 fault, MEAN_IMAGE_DIFFERS,
                 NUMBERS(channels, height, width, mean->channels, mean->height, mean->width));
     }
-    if (height < crop || width < crop)
-        return set_fault(fault, SMALLER_THAN_CROP, NUMBERS(height, width, crop));
+    if (recipe->resizes && is_float)
+        return set_fault(fault, FLOATS_FOR_RESIZE, 0, NULL);
+    if (whole.height < recipe->crop_height || whole.width < recipe->crop_width)
+        return set_fault(
+            fault, SMALLER_THAN_CROP,
+            NUMBERS(whole.height, whole.width, recipe->crop_height, recipe->crop_width));
     return true;
 }

@@ -52,6 +52,7 @@ enum reason {
     SCALES_DIFFER = 62,
     MEAN_IMAGE_DIFFERS = 63,
     FLOATS_AS_UINT8 = 64,
+    FLOATS_FOR_RESIZE = 65,
     OUT_OF_MEMORY = 1000 /* no fault of a record: fill_part() stops */
 };
 
@@ -108,10 +109,32 @@ enum element { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 /* What each random word of a record is for: Word of prefetch/_plan/random_words.py. */
 enum word { MIRROR_WORD, ROW_WORD, COLUMN_WORD, NUM_WORDS };
 
+/* Behind them, in columns of their own, those of the operations that draw more, where they do. */
+enum { RESIZED_CROP_WORDS = 40, MOST_WORDS = NUM_WORDS + RESIZED_CROP_WORDS };
+
+/* Images are resized to at most so many pixels a side. */
+enum { MOST_RESIZED = 65535 };
+
+/* A box of an image, in pixels. */
+struct box {
+    size_t top, left, height, width;
+};
+
+enum resize_kind { RANDOM_CROP_RESIZED, SHORTER_SIDE_RESIZED, BOTH_SIDES_RESIZED };
+
+/* Resizing of _kernels/contract.py. */
+struct resizing {
+    enum resize_kind kind;
+    int64_t height, width;
+    bool bicubic;
+    double least_scale, most_scale, least_ratio, most_ratio, log_least_ratio, log_most_ratio;
+};
+
 /* Recipe of _kernels/contract.py. Arrays are float32, of any alignment. */
 struct recipe {
-    int64_t crop_size; /* 0 for none */
+    int64_t crop_height, crop_width; /* 0 for none */
     bool random_crop, mirror, modulo, swap_channels, channels_last;
+    bool unit_range;
     const uint8_t *mean_values; /* num_mean_values: 0, 1 or one a channel */
     int64_t num_mean_values;
     const uint8_t *scales; /* num_scales: 1 or one a channel */
@@ -119,6 +142,11 @@ struct recipe {
     bool multiplies;           /* whether any scale is not 1 */
     const uint8_t *mean_image; /* NULL for none; of mean_shape */
     struct shape mean_shape;
+    bool resizes;
+    struct resizing resizing;
+    int64_t pad;
+    bool makes_pixels; /* whether it resizes or pads */
+    size_t num_words;  /* of a record, NUM_WORDS at least */
 };
 
 /* Pixels in memory: those of a record, or of a decoded image. Steps are in bytes. */
@@ -137,13 +165,44 @@ bool find_pixels(const struct datum *datum, enum element element, struct image *
 
 /* Check that pixels fit the batch, whose rows are `expected`, and the recipe (check_fit). */
 bool check_fit(const struct shape *shape, const struct recipe *recipe,
-               const struct shape *expected, struct fault *fault);
+               const struct shape *expected, bool is_float, struct fault *fault);
+
+/* boxes.c: which box of an image goes into a row; prefetch/_kernels/boxes.py. */
+
+/* Find the size that the crop is taken from: of the image as it is, or resized and padded. */
+struct shape find_whole_shape(const struct shape *shape, const struct recipe *recipe);
+
+/* Choose the box that is resized. */
+struct box choose_resized_box(const struct shape *shape, const uint32_t *words,
+                              const struct resizing *resizing);
+
+/* Choose the box that the crop takes of pixels of some shape. */
+struct box choose_crop_box(const struct shape *shape, const uint32_t *words,
+                           const struct recipe *recipe);
+
+/* Choose the box of an image that its row is made of. */
+struct box choose_needed_box(const struct shape *shape, const uint32_t *words,
+                             const struct recipe *recipe);
+
+/* Reduce a random word to one of `extent` values: reduce_word of _plan/random_words.py. */
+static inline uint32_t reduce_word(uint32_t word, int64_t extent, bool modulo)
+{
+    const uint64_t range = (uint64_t)extent;
+    return (uint32_t)(modulo ? word % range : (word * range) >> 32);
+}
+
+/* made_pixels.c */
+
+/* Make the pixels that the crop is taken from, of those of an image: resized, padded. The image then
+ * is of memory of this thread, until the next call. Where a crop follows, its pixels alone are
+ * made. Only for a recipe that makes_pixels. False: out of memory. */
+bool make_pixels(struct image *image, const uint32_t *words, const struct recipe *recipe);
 
 /* transform.c */
 
 /* Fill a row from pixels that fit; true where finish_streaming() must be called before other
  * threads read the row. */
-bool transform_image(const struct image *image, const uint32_t words[NUM_WORDS],
+bool transform_image(const struct image *image, const uint32_t *words,
                      const struct recipe *recipe, enum element element, uint8_t *row);
 
 /* Make what was stored past the caches visible to other threads. */
@@ -166,10 +225,17 @@ struct plane {
     size_t mean_step;          /* bytes between rows */
     float mean, scale;         /* 0 and 1 for none, which change no uint8 pixel */
     bool subtracts, multiplies;
+    bool unit_range; /* pixels are multiplied by UNIT first; never with a mean image */
     uint8_t *to; /* float32, without gaps */
     size_t num_rows, num_columns;
     bool mirrored;
 };
+
+/* 1/255 of float32: UNIT of _kernels/reference.py. */
+#define UNIT 0.003921569f
+
+struct line_blend;
+struct line_resampling;
 
 struct loops {
     /* (pixel - mean) * scale. */
@@ -181,6 +247,9 @@ struct loops {
                         uint8_t *third);
     void (*join_three)(const uint8_t *first, const uint8_t *second, const uint8_t *third,
                        size_t num, uint8_t *to);
+    /* resize_loops.h */
+    void (*blend_lines)(const struct line_blend *blend);
+    void (*resample_lines)(const struct line_resampling *resampling);
 };
 
 extern const struct loops baseline_loops;
@@ -264,7 +333,7 @@ enum label_kind { NO_LABELS, INTEGER_LABELS, FLOAT_LABELS };
 struct part {
     size_t num_records;
     const struct record *records;
-    const uint8_t *words; /* uint32 (num_records, NUM_WORDS) of any steps */
+    const uint8_t *words; /* uint32 (num_records, recipe's num_words) of any steps */
     ptrdiff_t word_steps[2];
     uint8_t *rows; /* without gaps */
     size_t row_size;

@@ -51,10 +51,10 @@ static void store_label(const struct part *part, size_t position, int32_t label)
     }
 }
 
-static void load_words(const struct part *part, size_t position, uint32_t words[NUM_WORDS])
+static void load_words(const struct part *part, size_t position, size_t num, uint32_t *words)
 {
     const uint8_t *from = part->words + (ptrdiff_t)position * part->word_steps[0];
-    for (ptrdiff_t i = 0; i < NUM_WORDS; i++)
+    for (ptrdiff_t i = 0; i < (ptrdiff_t)num; i++)
         memcpy(&words[i], from + i * part->word_steps[1], sizeof words[i]);
 }
 
@@ -99,11 +99,13 @@ static bool fill_row(const struct part *part, const struct recipe *recipe, size_
     if (datum.encoded)
         return set_fault(fault, datum.data_size > 0 ? ENCODED : ENCODED_EMPTY, 0, NULL);
     if (!find_pixels(&datum, part->element, &image, fault) ||
-        !check_fit(&image.shape, recipe, &part->expected, fault))
+        !check_fit(&image.shape, recipe, &part->expected, image.is_float, fault))
         return false;
     image.prefetch_distance = distance_to_later(part, position);
-    uint32_t words[NUM_WORDS];
-    load_words(part, position, words);
+    uint32_t words[MOST_WORDS];
+    load_words(part, position, recipe->num_words, words);
+    if (recipe->makes_pixels && !make_pixels(&image, words, recipe))
+        return set_fault(fault, OUT_OF_MEMORY, 0, NULL);
     if (transform_image(&image, words, recipe, part->element,
                         part->rows + position * part->row_size))
         *streamed = true;

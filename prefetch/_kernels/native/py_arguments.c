@@ -88,15 +88,19 @@ void py_release_recipe(struct held_recipe *held)
 
 /* The fields of prefetch._kernels.contract.Recipe, in its order. */
 enum recipe_field {
-    CROP_SIZE,
+    CROP_HEIGHT,
+    CROP_WIDTH,
     RANDOM_CROP,
     MIRROR,
     MODULO,
     SWAP_CHANNELS,
     CHANNELS_LAST,
+    UNIT_RANGE,
     MEAN_VALUE,
     SCALE,
     MEAN_IMAGE,
+    RESIZING,
+    PAD,
     NUM_RECIPE_FIELDS
 };
 
@@ -106,6 +110,56 @@ static bool take_flag(PyObject *tuple, enum recipe_field field, bool *flag)
     const int truth = item == NULL ? -1 : PyObject_IsTrue(item);
     *flag = truth > 0;
     return truth >= 0;
+}
+
+static bool take_size(PyObject *tuple, enum recipe_field field, const char *name, int64_t *size)
+{
+    PyObject *item = PyTuple_GetItem(tuple, field);
+    *size = item == NULL ? -1 : PyLong_AsLongLong(item);
+    if (PyErr_Occurred())
+        return false;
+    if (*size >= 0 && *size <= INT32_MAX)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2147483647", name);
+    return false;
+}
+
+/* The fields of prefetch._kernels.contract.Resizing, in its order. */
+static bool take_resizing(PyObject *tuple, struct recipe *recipe)
+{
+    PyObject *item = PyTuple_GetItem(tuple, RESIZING);
+    if (item == NULL || item == Py_None)
+        return item != NULL;
+    struct resizing *resizing = &recipe->resizing;
+    int kind, bicubic;
+    long long height, width;
+    if (!PyTuple_Check(item)) {
+        PyErr_SetString(PyExc_TypeError, "resizing must be a Resizing, or None");
+        return false;
+    }
+    if (!PyArg_ParseTuple(item, "iLLpdddddd", &kind, &height, &width, &bicubic,
+                          &resizing->least_scale, &resizing->most_scale, &resizing->least_ratio,
+                          &resizing->most_ratio, &resizing->log_least_ratio,
+                          &resizing->log_most_ratio))
+        return false;
+    if (kind < RANDOM_CROP_RESIZED || kind > BOTH_SIDES_RESIZED || height < 1 || width < 1 ||
+        height > MOST_RESIZED || width > MOST_RESIZED) {
+        PyErr_Format(PyExc_ValueError, "images are resized to 1 to %d pixels", MOST_RESIZED);
+        return false;
+    }
+    if (!(resizing->least_scale > 0 && resizing->least_scale <= resizing->most_scale &&
+          resizing->least_ratio > 0 && resizing->least_ratio <= resizing->most_ratio)) {
+        PyErr_SetString(PyExc_ValueError, "resizing has bounds that are no bounds");
+        return false;
+    }
+    resizing->kind = (enum resize_kind)kind;
+    resizing->height = height;
+    resizing->width = width;
+    resizing->bicubic = bicubic != 0;
+    recipe->resizes = true;
+    if (kind == RANDOM_CROP_RESIZED)
+        recipe->num_words += RESIZED_CROP_WORDS;
+    return true;
 }
 
 static bool take_floats(PyObject *tuple, enum recipe_field field, Py_buffer *view, int num_axes,
@@ -156,24 +210,28 @@ bool py_take_recipe(PyObject *tuple, enum element element, struct held_recipe *h
         PyErr_Format(PyExc_TypeError, "recipe must be a Recipe, a tuple of %d", NUM_RECIPE_FIELDS);
         return false;
     }
-    recipe->crop_size = PyLong_AsLongLong(PyTuple_GetItem(tuple, CROP_SIZE));
-    if (PyErr_Occurred())
+    recipe->num_words = NUM_WORDS;
+    if (!take_size(tuple, CROP_HEIGHT, "crop_height", &recipe->crop_height) ||
+        !take_size(tuple, CROP_WIDTH, "crop_width", &recipe->crop_width) ||
+        !take_size(tuple, PAD, "pad", &recipe->pad) || !take_resizing(tuple, recipe))
         return false;
-    if (recipe->crop_size < 0 || recipe->crop_size > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "crop_size must be from 0 to 2147483647");
-        return false;
-    }
+    recipe->makes_pixels = recipe->resizes || recipe->pad > 0;
     if (!take_flag(tuple, RANDOM_CROP, &recipe->random_crop) ||
         !take_flag(tuple, MIRROR, &recipe->mirror) || !take_flag(tuple, MODULO, &recipe->modulo) ||
         !take_flag(tuple, SWAP_CHANNELS, &recipe->swap_channels) ||
-        !take_flag(tuple, CHANNELS_LAST, &recipe->channels_last) || !take_arrays(tuple, held)) {
+        !take_flag(tuple, CHANNELS_LAST, &recipe->channels_last) ||
+        !take_flag(tuple, UNIT_RANGE, &recipe->unit_range) || !take_arrays(tuple, held)) {
         py_release_recipe(held);
         return false;
     }
     const bool computes = recipe->num_mean_values > 0 || recipe->mean_image != NULL;
     const char *contradiction = NULL;
-    if (element == UINT8 && (computes || recipe->multiplies))
+    if (element == UINT8 && (computes || recipe->multiplies || recipe->unit_range))
         contradiction = "rows of uint8 can have neither a mean nor a scale";
+    else if ((recipe->crop_height == 0) != (recipe->crop_width == 0))
+        contradiction = "a crop has a height and a width, or neither";
+    else if (recipe->mean_image != NULL && (recipe->makes_pixels || recipe->unit_range))
+        contradiction = "a mean image is of records as they are stored";
     else if (recipe->num_mean_values > 0 && recipe->mean_image != NULL)
         contradiction = "a recipe has mean_value or mean_image, not both";
     if (contradiction == NULL)
@@ -207,17 +265,17 @@ bool py_find_row_shape(const Py_ssize_t *sample, const struct recipe *recipe, st
         *shape = (struct shape){sample[2], sample[0], sample[1]};
     else
         *shape = (struct shape){sample[0], sample[1], sample[2]};
-    if (recipe->crop_size == 0 ||
-        (shape->height == recipe->crop_size && shape->width == recipe->crop_size))
+    if (recipe->crop_height == 0 ||
+        (shape->height == recipe->crop_height && shape->width == recipe->crop_width))
         return true;
     PyErr_SetString(PyExc_ValueError, "rows must be as high and wide as the crop");
     return false;
 }
 
-bool py_check_words(const Py_buffer *view, int axis)
+bool py_check_words(const Py_buffer *view, int axis, size_t least)
 {
-    if (py_has_type(view, 'u', 4) && view->shape[axis] == NUM_WORDS)
+    if (py_has_type(view, 'u', 4) && view->shape[axis] >= (Py_ssize_t)least)
         return true;
-    PyErr_SetString(PyExc_TypeError, "words must be uint32, three a record");
+    PyErr_Format(PyExc_TypeError, "words must be uint32, at least %zd a record", (Py_ssize_t)least);
     return false;
 }

@@ -59,8 +59,8 @@ bool py_find_element(const Py_buffer *view, enum element *element);
 /* Find the shape of rows, given that of one in the layout of the batch. */
 bool py_find_row_shape(const Py_ssize_t *sample, const struct recipe *recipe, struct shape *shape);
 
-/* Check that an array holds NUM_WORDS random words along an axis. */
-bool py_check_words(const Py_buffer *view, int axis);
+/* Check that an array holds at least as many random words along an axis. */
+bool py_check_words(const Py_buffer *view, int axis, size_t least);
 
 /* A Recipe with the buffers that it refers to. */
 struct held_recipe {

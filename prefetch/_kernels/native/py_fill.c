@@ -68,7 +68,7 @@ static bool take_part(Py_ssize_t num, PyObject *words, PyObject *data, PyObject 
     if (!py_take_buffer(data, &held->data, PyBUF_CONTIG, 4, "data") ||
         !py_find_element(&held->data, &part->element) ||
         !py_take_buffer(words, &held->words, PyBUF_STRIDED_RO, 2, "words") ||
-        !py_check_words(&held->words, 1))
+        !py_check_words(&held->words, 1, NUM_WORDS))
         return false;
     if (labels != Py_None && (!py_take_buffer(labels, &held->labels, PyBUF_STRIDED, 1, "labels") ||
                               !describe_labels(&held->labels, part)))
@@ -97,6 +97,7 @@ static PyObject *fill_held_part(struct held_part *held, PyObject *recipe)
     if (!py_take_recipe(recipe, held->part.element, &held_recipe))
         return NULL;
     const bool fits =
+        py_check_words(&held->words, 1, held_recipe.recipe.num_words) &&
         py_find_row_shape(held->data.shape + 1, &held_recipe.recipe, &held->part.expected);
     if (fits) {
         Py_BEGIN_ALLOW_THREADS
@@ -170,6 +171,7 @@ static bool take_indexed(PyObject *tuple, PyObject *recipe, struct indexed_part 
         !py_take_numbers(records, spans, &part->numbers) ||
         !take_part(part->numbers.num, words, data, labels, &part->held) ||
         !py_take_recipe(recipe, part->held.part.element, &part->recipe) ||
+        !py_check_words(&part->held.words, 1, part->recipe.recipe.num_words) ||
         !py_find_row_shape(part->held.data.shape + 1, &part->recipe.recipe,
                            &part->held.part.expected))
         return false;
@@ -294,7 +296,7 @@ static bool take_image(PyObject *pixels, PyObject *words, PyObject *row, struct 
     struct image *image = &held->image;
     if (!py_take_buffer(pixels, &held->pixels, PyBUF_C_CONTIGUOUS, 3, "image") ||
         !py_take_buffer(words, &held->words, PyBUF_STRIDED_RO, 1, "words") ||
-        !py_check_words(&held->words, 0) ||
+        !py_check_words(&held->words, 0, NUM_WORDS) ||
         !py_take_buffer(row, &held->row, PyBUF_CONTIG, 3, "row"))
         return false;
     if (!py_has_type(&held->pixels, 'u', 1)) {
@@ -310,26 +312,74 @@ static bool take_image(PyObject *pixels, PyObject *words, PyObject *row, struct 
     return true;
 }
 
-static PyObject *fill_held_image(struct held_image *held, PyObject *recipe)
+/* Make of an image that is a part of another one the whole: its pixels outside of the part are
+ * nowhere, and are not needed. */
+static bool place_in_whole(PyObject *part, const uint32_t *words, const struct recipe *recipe,
+                           struct image *image)
+{
+    long long top, left, height, width;
+    if (part == Py_None)
+        return true;
+    if (!PyTuple_Check(part)) {
+        PyErr_SetString(PyExc_TypeError, "part must be a tuple of 4, or None");
+        return false;
+    }
+    if (!PyArg_ParseTuple(part, "LLLL", &top, &left, &height, &width))
+        return false;
+    const struct shape decoded = image->shape, whole = {decoded.channels, height, width};
+    bool holds = top >= 0 && left >= 0 && height <= INT32_MAX && width <= INT32_MAX &&
+                 top <= height - decoded.height && left <= width - decoded.width;
+    /* An image that does not fit needs nothing, and has no box. */
+    const struct shape cropped = find_whole_shape(&whole, recipe);
+    if (holds && cropped.height >= recipe->crop_height && cropped.width >= recipe->crop_width) {
+        const struct box box = choose_needed_box(&whole, words, recipe);
+        holds = (int64_t)box.top >= top && (int64_t)box.left >= left &&
+                (int64_t)(box.top + box.height) <= top + decoded.height &&
+                (int64_t)(box.left + box.width) <= left + decoded.width;
+    }
+    if (!holds) {
+        PyErr_SetString(PyExc_ValueError, "part lacks pixels that the row is made of");
+        return false;
+    }
+    const uintptr_t before = (uintptr_t)top * image->row_step + (uintptr_t)left * image->pixel_step;
+    image->pixels = (const uint8_t *)((uintptr_t)image->pixels - before);
+    image->shape = whole;
+    return true;
+}
+
+static PyObject *fill_held_image(struct held_image *held, PyObject *recipe, PyObject *part)
 {
     struct held_recipe held_recipe;
     struct shape expected;
     struct fault fault;
     enum element element;
-    uint32_t words[NUM_WORDS];
+    uint32_t words[MOST_WORDS];
     if (!py_find_element(&held->row, &element) || !py_take_recipe(recipe, element, &held_recipe))
         return NULL;
-    for (Py_ssize_t i = 0; i < NUM_WORDS; i++)
-        memcpy(&words[i], (uint8_t *)held->words.buf + i * held->words.strides[0], 4);
+    const struct recipe *taken = &held_recipe.recipe;
     PyObject *outcome = NULL;
-    if (py_find_row_shape(held->row.shape, &held_recipe.recipe, &expected)) {
-        bool fits;
+    if (py_check_words(&held->words, 0, taken->num_words) &&
+        py_find_row_shape(held->row.shape, taken, &expected)) {
+        for (size_t i = 0; i < taken->num_words; i++)
+            memcpy(&words[i],
+                   (uint8_t *)held->words.buf + (Py_ssize_t)i * held->words.strides[0], 4);
+        if (!place_in_whole(part, words, taken, &held->image)) {
+            py_release_recipe(&held_recipe);
+            return NULL;
+        }
+        bool fits, has_memory = true;
         Py_BEGIN_ALLOW_THREADS
-        fits = check_fit(&held->image.shape, &held_recipe.recipe, &expected, &fault);
-        if (fits &&
-            transform_image(&held->image, words, &held_recipe.recipe, element, held->row.buf))
+        fits = check_fit(&held->image.shape, taken, &expected, false, &fault);
+        if (fits && taken->makes_pixels)
+            has_memory = make_pixels(&held->image, words, taken);
+        if (fits && has_memory &&
+            transform_image(&held->image, words, taken, element, held->row.buf))
             finish_streaming();
         Py_END_ALLOW_THREADS
+        if (!has_memory) {
+            py_release_recipe(&held_recipe);
+            return PyErr_NoMemory();
+        }
             /* None, or (reason, numbers). */
             outcome = fits ? Py_NewRef(Py_None)
                            : Py_BuildValue("(iN)", (int)fault.reason, numbers_as_tuple(&fault));
@@ -340,13 +390,13 @@ static PyObject *fill_held_image(struct held_image *held, PyObject *recipe)
 
 PY_FUNCTION(py_fill_image)
 {
-    enum { IMAGE, WORDS, ROW, RECIPE, NUM };
+    enum { IMAGE, WORDS, ROW, RECIPE, PART, NUM };
     PY_CHECK_ARITY("fill_image", NUM);
     struct held_image held;
     memset(&held, 0, sizeof held);
     PyObject *outcome = NULL;
     if (take_image(arguments[IMAGE], arguments[WORDS], arguments[ROW], &held))
-        outcome = fill_held_image(&held, arguments[RECIPE]);
+        outcome = fill_held_image(&held, arguments[RECIPE], arguments[PART]);
     py_release_buffer(&held.pixels);
     py_release_buffer(&held.words);
     py_release_buffer(&held.row);

@@ -3,30 +3,35 @@
 #include "py_arguments.h"
 #include "py_fill.h"
 #include "py_mix.h"
+#include "py_resize.h"
 #include "py_spans.h"
 #include "py_sums.h"
 
 static PY_FUNCTION(py_philox_words)
 {
-    enum { KEY0, KEY1, RECORDS, WORDS, NUM };
+    enum { KEY0, KEY1, RECORDS, BLOCKS, WORDS, NUM };
     PY_CHECK_ARITY("philox_words", NUM);
     const unsigned long key0 = PyLong_AsUnsignedLong(arguments[KEY0]);
     const unsigned long key1 = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(arguments[KEY1]);
-    Py_buffer records = {0}, words = {0};
+    Py_buffer records = {0}, blocks = {0}, words = {0};
     PyObject *result = NULL;
     if (!PyErr_Occurred() &&
         py_take_buffer(arguments[RECORDS], &records, PyBUF_C_CONTIGUOUS, 1, "records") &&
+        py_take_buffer(arguments[BLOCKS], &blocks, PyBUF_C_CONTIGUOUS, 1, "blocks") &&
         py_take_buffer(arguments[WORDS], &words, PyBUF_CONTIG, 2, "words")) {
-        if (!py_has_type(&records, 'i', 8))
-            PyErr_SetString(PyExc_TypeError, "records must be int64");
-        else if (py_check_words(&words, 1) && words.shape[0] == records.shape[0]) {
+        const Py_ssize_t num_words = NUM_WORDS + 4 * blocks.shape[0];
+        if (!py_has_type(&records, 'i', 8) || !py_has_type(&blocks, 'i', 8))
+            PyErr_SetString(PyExc_TypeError, "records must be int64, and blocks");
+        else if (py_check_words(&words, 1, (size_t)num_words) && words.shape[1] == num_words &&
+                 words.shape[0] == records.shape[0]) {
             draw_words((uint32_t)key0, (uint32_t)key1, records.buf, (size_t)records.shape[0],
-                       words.buf);
+                       blocks.buf, (size_t)blocks.shape[0], words.buf);
             result = Py_NewRef(Py_None);
         } else if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "records and words differ in length");
     }
     py_release_buffer(&records);
+    py_release_buffer(&blocks);
     py_release_buffer(&words);
     return result;
 }
@@ -52,12 +57,21 @@ static PyMethodDef functions[] = {
               "if it is a raw one with nothing wrong for a batch of uint8 or of floats; None for "
               "any other."),
     PY_METHOD(philox_words,
-              "philox_words(key0, key1, records, words, /)\n--\n\n"
-              "Draw the three random words of each record under a key of two words, as "
+              "philox_words(key0, key1, records, blocks, words, /)\n--\n\n"
+              "Draw the random words of each record under a key of two words, as "
               "prefetch._plan.draws.CounterDraws does."),
     PY_METHOD(fill_image,
-              "fill_image(image, words, row, recipe, /)\n--\n\n"
-              "Fill one row from a decoded image, as prefetch._kernels.reference.fill_image does."),
+              "fill_image(image, words, row, recipe, part, /)\n--\n\n"
+              "Fill one row from a decoded image, or a part of it, as "
+              "prefetch._kernels.reference.fill_image does."),
+    PY_METHOD(resize,
+              "resize(image, box, size, part, interpolation, out, /)\n--\n\n"
+              "Resize a box of an image and store a part of the result, as of "
+              "prefetch._kernels.resize.resize."),
+    PY_METHOD(find_taps,
+              "find_taps(sizes, interpolation, firsts, coefficients, /)\n--\n\n"
+              "Store what an axis is resampled by, as prefetch._kernels.resize.find_taps does, and "
+              "return the number of taps."),
     PY_METHOD(
         find_bytes,
         "find_bytes(values, shape, /)\n--\n\n"

@@ -14,30 +14,13 @@
  * kB. */
 #define STREAMED_BYTES 65536
 
-static uint32_t reduce(uint32_t word, int64_t extent, bool modulo)
-{
-    const uint64_t range = (uint64_t)extent;
-    return (uint32_t)(modulo ? word % range : (word * range) >> 32);
-}
-
-static struct window choose_window(const struct shape *shape, const uint32_t words[NUM_WORDS],
+static struct window choose_window(const struct shape *shape, const uint32_t *words,
                                    const struct recipe *recipe)
 {
-    struct window window = {0, 0, (size_t)shape->height, (size_t)shape->width, false};
-    if (recipe->crop_size > 0) {
-        const int64_t spare_rows = shape->height - recipe->crop_size;
-        const int64_t spare_columns = shape->width - recipe->crop_size;
-        if (recipe->random_crop) {
-            window.top = reduce(words[ROW_WORD], spare_rows + 1, recipe->modulo);
-            window.left = reduce(words[COLUMN_WORD], spare_columns + 1, recipe->modulo);
-        } else {
-            window.top = (size_t)spare_rows / 2;
-            window.left = (size_t)spare_columns / 2;
-        }
-        window.num_rows = window.num_columns = (size_t)recipe->crop_size;
-    }
-    window.mirrored = recipe->mirror && reduce(words[MIRROR_WORD], 2, recipe->modulo) == 1;
-    return window;
+    const struct box box = choose_crop_box(shape, words, recipe);
+    const bool mirrored =
+        recipe->mirror && reduce_word(words[MIRROR_WORD], 2, recipe->modulo) == 1;
+    return (struct window){box.top, box.left, box.height, box.width, mirrored};
 }
 
 /* Fill float32 planes, whose lines are computed where they belong. */
@@ -45,7 +28,7 @@ static void fill_planes(const struct image *image, const struct window *window,
                         const struct recipe *recipe, uint8_t *row)
 {
     const size_t num_pixels = window->num_rows * window->num_columns;
-    const bool is_whole = recipe->crop_size == 0 && !window->mirrored;
+    const bool is_whole = recipe->crop_height == 0 && !window->mirrored;
     for (size_t delivered = 0; delivered < (size_t)image->shape.channels; delivered++) {
         struct plane plane = plan_plane(image, window, recipe, delivered);
         plane.from =
@@ -101,14 +84,14 @@ void finish_streaming(void)
 }
 #endif
 
-bool transform_image(const struct image *image, const uint32_t words[NUM_WORDS],
+bool transform_image(const struct image *image, const uint32_t *words,
                      const struct recipe *recipe, enum element element, uint8_t *row)
 {
     const struct window window = choose_window(&image->shape, words, recipe);
     const struct shape *shape = &image->shape;
     const bool is_planar = image->is_float || image->pixel_step == 1;
     const bool stays_planar = !recipe->channels_last || shape->channels == 1;
-    if (element == UINT8 && recipe->crop_size == 0 && !window.mirrored &&
+    if (element == UINT8 && recipe->crop_height == 0 && !window.mirrored &&
         !swaps_channels(shape, recipe) && is_planar == stays_planar)
         return copy_pixels(row, image->pixels,
                            (size_t)(shape->channels * shape->height * shape->width));

@@ -37,6 +37,7 @@ static inline struct plane plan_plane(const struct image *image, const struct wi
     struct plane plane = {
         .scale = value_of_channel(recipe->scales, recipe->num_scales, delivered),
         .multiplies = recipe->multiplies,
+        .unit_range = recipe->unit_range,
     };
     if (recipe->mean_image != NULL) {
         const size_t row = stored * height + window->top;

@@ -61,8 +61,13 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         "last_batch": "partial",
         "shard": {"rank": "auto", "world_size": "auto", "policy": "pad"},
         "transform": {
+            "preset": None,
+            "random_resized_crop": None,
+            "resize": None,
+            "pad": 0,
             "crop_size": 0,
             "mirror": False,
+            "normalize": None,
             "scale": 1.0,
             "mean_value": (),
             "mean_file": None,
@@ -534,6 +539,10 @@ def test_every_integer_has_an_upper_bound() -> None:
         "num_classes": 2**24,
         "prefetch": 1024,
         "seed": 2**64 - 1,
+        "shorter": 65535,
+        "size": 65535,
+        "pad": 65535,
+        "resize": 65535,
     }
     for name, schema in _integers(FeedConfig.model_json_schema()):
         assert limits.get(name, 2**53) == schema.get("maximum"), name

@@ -54,8 +54,8 @@ def test_the_extension_is_built_in_every_checkout() -> None:
         ({"values": [3, 4]}, TypeError, "bytes-like"),
         ({"values": [memoryview(RECORD)]}, ValueError, "differ in length"),
         ({"words": np.zeros((1, 3), np.uint32)}, ValueError, "differ in length"),
-        ({"words": np.zeros((2, 2), np.uint32)}, TypeError, "words must be uint32, three"),
-        ({"words": np.zeros((2, 3), np.int32)}, TypeError, "words must be uint32, three"),
+        ({"words": np.zeros((2, 2), np.uint32)}, TypeError, "words must be uint32, at least 3"),
+        ({"words": np.zeros((2, 3), np.int32)}, TypeError, "words must be uint32, at least 3"),
         ({"words": np.zeros(6, np.uint32)}, ValueError, "words has 1 axes, and 2 are expected"),
         ({"data": np.zeros((2, 1, 2, 3), np.float64)}, TypeError, "float32, float16, uint16"),
         ({"data": np.zeros((2, 1, 2, 3), ">f4")}, TypeError, "float32, float16, uint16"),
@@ -68,9 +68,13 @@ def test_the_extension_is_built_in_every_checkout() -> None:
         ({"labels": np.zeros(2, ">i8")}, TypeError, "labels must be of an integer type"),
         ({"labels": read_only(np.zeros(2, np.int64))}, ValueError, "read-only"),
         ({"recipe": ()}, TypeError, "recipe must be a Recipe"),
-        ({"recipe": RECIPE._replace(crop_size=-1)}, ValueError, "crop_size must be from 0"),
-        ({"recipe": RECIPE._replace(crop_size=2**31)}, ValueError, "crop_size must be from 0"),
-        ({"recipe": RECIPE._replace(crop_size=2)}, ValueError, "as high and wide as the crop"),
+        ({"recipe": RECIPE._replace(crop_height=-1)}, ValueError, "crop_height must be from 0"),
+        ({"recipe": RECIPE._replace(crop_width=2**31)}, ValueError, "crop_width must be from 0"),
+        (
+            {"recipe": RECIPE._replace(crop_height=2, crop_width=2)},
+            ValueError,
+            "as high and wide as the crop",
+        ),
         ({"recipe": RECIPE._replace(scale=np.ones(1))}, TypeError, "scale must be float32"),
         (
             {"recipe": RECIPE._replace(mean_value=np.ones((1, 1), np.float32))},
@@ -117,7 +121,7 @@ def test_what_the_kernel_cannot_work_with_is_refused_before_anything_is_written(
         ({"image": np.zeros((2, 3), np.uint8)}, ValueError, "image has 2 axes"),
         ({"image": np.zeros((2, 3, 1), np.float32)}, TypeError, "image must be uint8"),
         ({"image": np.zeros((2, 6, 1), np.uint8)[:, ::2]}, ValueError, "contiguous"),
-        ({"words": np.zeros(2, np.uint32)}, TypeError, "words must be uint32, three"),
+        ({"words": np.zeros(2, np.uint32)}, TypeError, "words must be uint32, at least 3"),
         ({"row": np.zeros((1, 2, 3), np.int8)}, TypeError, "float32, float16, uint16"),
         ({"row": np.zeros(6, np.float32)}, ValueError, "row has 1 axes, and 3 are expected"),
         ({"recipe": None}, TypeError, "recipe must be a Recipe"),
@@ -131,6 +135,7 @@ def test_an_image_that_the_kernel_cannot_work_with_is_refused(
         "words": np.zeros(3, np.uint32),
         "row": np.zeros((1, 2, 3), np.float32),
         "recipe": RECIPE,
+        "part": None,
     }
     with pytest.raises(error, match=message):
         _c.fill_image(*(right | changed).values())
@@ -241,7 +246,7 @@ def test_each_record_has_its_own_words_wherever_they_lie(arranged: str) -> None:
     row = np.zeros((1, 3, 3), np.float32)
     pixels = np.ascontiguousarray(image.transpose(1, 2, 0))
     for number in range(6):
-        assert _c.fill_image(pixels, given[number], row, recipe) is None
+        assert _c.fill_image(pixels, given[number], row, recipe, None) is None
         assert np.array_equal(row, expected[number])
 
 
@@ -370,7 +375,7 @@ def test_a_large_uint8_image_that_keeps_its_layout_is_copied_whole() -> None:
     image = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
     recipe = Transform(train=False, dtype=np.dtype(np.uint8), layout="nhwc").recipe
     row = np.zeros_like(image)
-    assert _c.fill_image(image, np.zeros(3, np.uint32), row, recipe) is None
+    assert _c.fill_image(image, np.zeros(3, np.uint32), row, recipe, None) is None
     assert np.array_equal(row, image)
 
 

@@ -17,9 +17,11 @@ TESTS = (
     "tests/prefetch/kernels/test_kernels.py",
     "tests/prefetch/source/test_page_bounds.py",
     "tests/prefetch/kernels/test_reference.py",
+    "tests/prefetch/kernels/test_resize.py",
     "tests/prefetch/kernels/test_sums.py",
     "tests/prefetch/kernels/test_mixing.py",
     "tests/properties/test_kernels_properties.py",
+    "tests/properties/test_resize_properties.py",
 )
 
 _FLAGS = ["-std=c11", "-O0", "-g", "-fPIC", "-shared", "-ffp-contract=off"]

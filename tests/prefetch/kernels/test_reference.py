@@ -309,7 +309,7 @@ def test_a_decoded_image_fills_its_row(layout: Any) -> None:
     transform = Transform(train=False, layout=layout, mean_value=(1, 2, 3))
     row = np.full((3, 4, 5) if layout == "nchw" else (4, 5, 3), 99, np.float32)
     words = np.zeros(3, np.uint32)
-    assert selection.kernels.fill_image(image, words, row, transform.recipe) is None
+    assert selection.kernels.fill_image(image, words, row, transform.recipe, None) is None
     expected = PIXELS - np.array([1, 2, 3], np.float32).reshape(3, 1, 1)
     assert np.array_equal(row if layout == "nchw" else row.transpose(2, 0, 1), expected)
 
@@ -318,5 +318,5 @@ def test_a_decoded_image_that_does_not_fit_is_a_fault() -> None:
     image = np.zeros((4, 5, 1), np.uint8)
     row = np.zeros((3, 4, 5), np.float32)
     recipe = Transform(train=False).recipe
-    found = selection.kernels.fill_image(image, np.zeros(3, np.uint32), row, recipe)
+    found = selection.kernels.fill_image(image, np.zeros(3, np.uint32), row, recipe, None)
     assert found == (Reason.CHANNELS_DIFFER, (1, 4, 5, 3))

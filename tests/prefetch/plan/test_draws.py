@@ -199,13 +199,24 @@ class TestNativeWords:
     ) -> None:
         order = Order(num_records, batch_size, shuffle=True, seed=seed, last_batch="wrap")
         batch = planned(order, sequence)
-        native = CounterDraws(seed, draw=_c.philox_words)
-        assert native.words(batch).tolist() == CounterDraws(seed).words(batch).tolist()
+        for blocks in ([], [4, 5, 13], [2**31]):
+            numbers = np.array(blocks, np.int64)
+            native = CounterDraws(seed, draw=_c.philox_words, blocks=numbers)
+            expected = CounterDraws(seed, blocks=numbers).words(batch)
+            assert native.words(batch).tolist() == expected.tolist()
+            assert expected.shape[1] == 3 + 4 * len(blocks)
 
     def test_arguments_that_do_not_fit_are_refused(self) -> None:
         records, words = np.zeros(2, np.int64), np.zeros((2, 3), np.uint32)
-        for bad in ((-1, 0, records, words), (0, 0, records, words[:1]), (0, 0, words, words)):
+        none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)
+        for bad in (
+            (-1, 0, records, none, words),
+            (0, 0, records, none, words[:1]),
+            (0, 0, records, one, words),
+            (0, 0, words, none, words),
+            (0, 0, records, words, words),
+        ):
             with pytest.raises((TypeError, ValueError, OverflowError)):
                 _c.philox_words(*bad)
         with pytest.raises(TypeError, match="records must be int64"):
-            _c.philox_words(0, 0, words[0], words)
+            _c.philox_words(0, 0, words[0], none, words)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefetch._kernels.contract import Outcome, Recipe
+    from prefetch._kernels.contract import Outcome, Part, Recipe
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -547,11 +547,12 @@ def test_the_kernels_are_asked_for_the_part_and_then_for_each_decoded_image() ->
             words: NDArray[np.uint32],
             row: NDArray[Any],
             recipe: Recipe,
+            part: Part | None,
         ) -> tuple[int, tuple[int, ...]] | None:
             assert image.flags.c_contiguous
             assert row.flags.c_contiguous
             asked.append("image")
-            return reference.fill_image(image, words, row, recipe)
+            return reference.fill_image(image, words, row, recipe, part)
 
     transformer = RecordTransformer(Transform(train=False), kernels=Watching())
     values = [raw(UNIQUE), encoded(UNIQUE.transpose(1, 2, 0)), raw(UNIQUE)]
