@@ -160,7 +160,7 @@ static void swap_bytes(uint8_t *restrict left, uint8_t *restrict right, size_t n
     }
 }
 
-void swap_boxes(uint8_t *rows, size_t num_rows, const struct lines *lines, const struct box *box)
+void swap_boxes(uint8_t *rows, size_t num_rows, const struct lines *lines, const struct byte_box *box)
 {
     const size_t plane_bytes = lines->num_lines * lines->line_bytes;
     const size_t row_bytes = lines->num_planes * plane_bytes;

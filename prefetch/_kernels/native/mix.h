@@ -14,11 +14,11 @@ struct lines {
 };
 
 /* Some lines of each plane, and some bytes of each of those. */
-struct box {
+struct byte_box {
     size_t top, bottom, left, right;
 };
 
 /* Exchange the box of each row with its partner's. */
-void swap_boxes(uint8_t *rows, size_t num_rows, const struct lines *lines, const struct box *box);
+void swap_boxes(uint8_t *rows, size_t num_rows, const struct lines *lines, const struct byte_box *box);
 
 #endif

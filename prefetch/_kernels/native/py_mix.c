@@ -57,7 +57,7 @@ PY_FUNCTION(py_swap_boxes)
     Py_buffer rows = {0};
     if (!py_take_buffer(arguments[ROWS], &rows, PyBUF_CONTIG, 4, "rows"))
         return NULL;
-    struct box box;
+    struct byte_box box;
     bool is_right = py_has_type(&rows, 'u', 1);
     if (!is_right)
         PyErr_SetString(PyExc_TypeError, "rows must be uint8");
