@@ -108,7 +108,8 @@ static void mix(const struct part *part, size_t value_size, const uint8_t *bytes
     const struct lines lines = {(size_t)shape->channels, (size_t)shape->height,
                                 plane_bytes / (size_t)shape->height};
     const size_t first = size > 0 ? bytes[0] : 0, last = size > 0 ? bytes[size - 1] : 9;
-    struct byte_box box = {.bottom = last % (lines.num_lines + 1), .right = size % (lines.line_bytes + 1)};
+    struct byte_box box = {.bottom = last % (lines.num_lines + 1),
+                           .right = size % (lines.line_bytes + 1)};
     box.top = first % (box.bottom + 1);
     box.left = last % (box.right + 1);
     uint8_t *before = block(part->rows, part->row_size * part->num_records);
