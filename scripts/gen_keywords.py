@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from generated import write_or_check
-from prefetch._config import recipe_models
+from prefetch._config import cache_models, recipe_models
 from prefetch._config.schema import config_schema, option_table
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
+    from prefetch._config.cache_models import {cache_models}
     from prefetch._config.models import {models}
     from prefetch._config.recipe_models import {recipe_models}
     from prefetch._source.backend import Source
@@ -106,8 +107,11 @@ def module_text() -> str:
     ]
     feed = _spell_class("FeedKeywords", _list_options(), schema["properties"])
     recipes = {name for name in schema["$defs"] if hasattr(recipe_models, name)}
+    caches = {name for name in schema["$defs"] if hasattr(cache_models, name)}
     head = _HEAD.format(
-        models=_spell_names(set(schema["$defs"]) - recipes), recipe_models=_spell_names(recipes)
+        cache_models=_spell_names(caches),
+        models=_spell_names(set(schema["$defs"]) - recipes - caches),
+        recipe_models=_spell_names(recipes),
     )
     return "".join([head, *groups, feed.rstrip("\n"), "\n", _NETWORKS, _TAIL])
 
@@ -132,19 +136,24 @@ def _list_options() -> str:
 def _spell_class(name: str, doc: str, options: dict[str, Any]) -> str:
     closed = f"{doc}\n" if "\n" in doc else doc
     fields = "".join(
-        f"    {option}: {_OF_PYTHON.get(option) or _spell_union(accepted)}\n"
+        f"    {option}: {_OF_PYTHON.get(option) or _spell_union(accepted, len(option))}\n"
         for option, accepted in options.items()
     )
     text = textwrap.indent(f'"""{closed}"""\n', "    ")
     return f"\nclass {name}(TypedDict, total=False):\n{text}\n{fields}\n"
 
 
-def _spell_union(accepted: dict[str, Any]) -> str:
-    """Return the types of a value as one, in parentheses where they take several lines."""
+def _spell_union(accepted: dict[str, Any], name_size: int) -> str:
+    """Return the types of a value as one, in parentheses where they take several lines.
+
+    So the formatter leaves them, behind a name of ``name_size`` characters.
+    """
     types = sorted(dict.fromkeys(_spell(accepted)), key=lambda word: word == "None")
     text = " | ".join(types)
-    if len(text) < 70:
+    if len(text) + name_size + len("    : ") <= 100:
         return text
+    if len(text) + 8 <= 100:
+        return f"(\n        {text}\n    )"
     return "".join(["(\n        ", "\n        | ".join(types), "\n    )"])
 
 

@@ -42,6 +42,8 @@ def find_contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     yield from _check_labels(config)
     yield from _check_mixing(config)
     yield from _check_normalize(config.transform)
+    yield from _check_effects(config)
+    yield from _check_cache(config)
     if config.per_record is not None and config.transform.where == "device":
         yield Contradiction(
             ("transform.where", "per_record"),
@@ -81,6 +83,23 @@ def _check_source(config: FeedOptions) -> Iterator[Contradiction]:
             ("quarantine", "on_bad_record"),
             f"nothing goes to a quarantine with on_bad_record {config.on_bad_record}; "
             "set on_bad_record: quarantine, or leave it out",
+        )
+
+
+def _check_cache(config: FeedOptions) -> Iterator[Contradiction]:
+    decoded = config.cache.decoded
+    if decoded is None:
+        return
+    if decoded.memory and decoded.path is not None:
+        yield Contradiction(
+            ("cache.decoded.memory", "cache.decoded.path"),
+            "decoded images are kept in memory or in a file, and not in both; leave memory out, "
+            "or path",
+        )
+    if not decoded.memory and decoded.path is None:
+        yield Contradiction(
+            ("cache.decoded", "cache.decoded.path"),
+            "a cache of decoded images needs a place: name a file as path, or set memory: true",
         )
 
 
@@ -215,6 +234,7 @@ def _check_sizes(config: FeedOptions) -> Iterator[Contradiction]:
         "random_resized_crop": random_crop is not None,
         "resize": resize is not None,
         "pad": transform.pad > 0,
+        "color_jitter": transform.color_jitter is not None,
     }
     if random_crop is not None and config.phase == "test":
         yield Contradiction(
@@ -311,6 +331,38 @@ def _check_normalize(transform: TransformConfig) -> Iterator[Contradiction]:
             ("transform.normalize.std", "transform.normalize.mean"),
             f"std has {len(normalize.std)} numbers and mean {len(normalize.mean)}; both are one "
             "number, or one a channel",
+        )
+
+
+def _check_effects(config: FeedOptions) -> Iterator[Contradiction]:
+    transform = config.transform
+    for name, given in (
+        ("color_jitter", transform.color_jitter is not None),
+        ("random_erasing", transform.random_erasing is not None),
+    ):
+        if given and config.phase == "test":
+            yield Contradiction(
+                (f"transform.{name}", "phase"),
+                f"{name} is for training, and phase is test; leave it out, as preset: "
+                "imagenet-eval does",
+            )
+        if given and config.rng == "caffe":
+            yield Contradiction(
+                (f"transform.{name}", "rng"),
+                f"{name} draws more numbers than rng caffe has for a record; take rng counter",
+            )
+    if transform.random_erasing is None:
+        return
+    if transform.dtype == "uint8":
+        yield Contradiction(
+            ("transform.random_erasing", "transform.dtype"),
+            "random_erasing writes numbers over normalised ones, and dtype uint8 holds stored "
+            "bytes; take dtype float32, float16 or bfloat16, or erase on your device",
+        )
+    if transform.where == "device":
+        yield Contradiction(
+            ("transform.where", "transform.random_erasing"),
+            "where device contradicts random_erasing, which the host does; use where: auto or host",
         )
 
 

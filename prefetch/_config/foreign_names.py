@@ -72,7 +72,6 @@ CALLED_HERE: Final = {
     "shuffle_buffer_size": _SHUFFLED,
     # WebDataset, FFCV and others
     "augment": "write transform.mirror and transform.crop_size, or per_record: a function of yours",
-    "cache": "leave it out: the system keeps in memory what it has read",
     "data_dir": _SOURCE,
     "database": _SOURCE,
     "distributed": _SHARD,

@@ -10,21 +10,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memory import Device
+    from prefetch._config.cache_models import CacheConfig, DecodedCacheConfig
     from prefetch._config.models import ShardConfig, SubsetConfig, TransformConfig
     from prefetch._config.recipe_models import (
+        ColorJitterConfig,
         CutmixConfig,
         MixupConfig,
         NormalizeConfig,
+        RandomErasingConfig,
         RandomResizedCropConfig,
         ResizeConfig,
     )
     from prefetch._source.backend import Source
 
 
+class CacheKeywords(TypedDict, total=False):
+    """What is kept of the work on records for the epochs to come."""
+
+    decoded: DecodedCacheKeywords | DecodedCacheConfig | Mapping[str, Any] | None
+
+
+class ColorJitterKeywords(TypedDict, total=False):
+    """Factors of an image's colours, drawn for each, in a drawn order."""
+
+    brightness: float | Sequence[float]
+    contrast: float | Sequence[float]
+    saturation: float | Sequence[float]
+
+
 class CutmixKeywords(TypedDict, total=False):
     """Cutmix: a box of each sample is that of the one at the same place from the batch's end."""
 
     alpha: float
+
+
+class DecodedCacheKeywords(TypedDict, total=False):
+    """Where decoded images are kept for the epochs to come, and how many."""
+
+    path: str | os.PathLike[str] | None
+    memory: bool
+    bytes: int
+    shorter: int | None
 
 
 class MixupKeywords(TypedDict, total=False):
@@ -38,6 +64,15 @@ class NormalizeKeywords(TypedDict, total=False):
 
     mean: float | Sequence[float]
     std: float | Sequence[float]
+
+
+class RandomErasingKeywords(TypedDict, total=False):
+    """A box of an image of a drawn size, shape and place that is written over in the end."""
+
+    probability: float
+    scale: Sequence[float]
+    ratio: Sequence[float]
+    mode: Literal["const", "rand", "pixel"]
 
 
 class RandomResizedCropKeywords(TypedDict, total=False):
@@ -81,25 +116,18 @@ class TransformKeywords(TypedDict, total=False):
 
     preset: Literal["imagenet-train", "imagenet-eval", "cifar-train"] | None
     random_resized_crop: (
-        RandomResizedCropKeywords
-        | RandomResizedCropConfig
-        | Mapping[str, Any]
-        | None
+        RandomResizedCropKeywords | RandomResizedCropConfig | Mapping[str, Any] | None
     )
-    resize: (
-        ResizeKeywords
-        | ResizeConfig
-        | Mapping[str, Any]
-        | Sequence[int]
-        | None
-    )
+    resize: ResizeKeywords | ResizeConfig | Mapping[str, Any] | Sequence[int] | None
     pad: int
     crop_size: int | Sequence[int]
     mirror: bool | Literal["train"]
+    color_jitter: ColorJitterKeywords | ColorJitterConfig | Mapping[str, Any] | None
     normalize: NormalizeKeywords | NormalizeConfig | Mapping[str, Any] | None
     scale: float | Sequence[float]
     mean_value: float | Sequence[float]
     mean_file: str | os.PathLike[str] | None
+    random_erasing: RandomErasingKeywords | RandomErasingConfig | Mapping[str, Any] | None
     force_color: bool
     force_gray: bool
     max_pixels_per_byte: int
@@ -176,6 +204,15 @@ class FeedKeywords(TypedDict, total=False):
             phase test; 0: no crop.
         transform.mirror (default false): Flip each image left to right with a chance of one
             half; true: in either phase, as Caffe does, train: in phase train only.
+        transform.color_jitter (default null): Change brightness, contrast and saturation by
+            drawn factors, as {brightness: 0.4, contrast: 0.4, saturation: 0.4}; in phase train
+            only.
+        transform.color_jitter.brightness (default 0.0): How far the factor of all values may be
+            from 1, as 0.4 for 0.6 to 1.4 (at least 0); or [least, most].
+        transform.color_jitter.contrast (default 0.0): Likewise, of the distance from the mean
+            of the image's grey.
+        transform.color_jitter.saturation (default 0.0): Likewise, of the distance from each
+            pixel's grey; 0 makes an image grey.
         transform.normalize (default null): Mean and deviation of pixels between 0 and 1, as
             {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}: (pixel / 255 - mean) /
             std; not together with mean_value, mean_file or scale.
@@ -190,6 +227,16 @@ class FeedKeywords(TypedDict, total=False):
         transform.mean_file (default null): File of a mean image as large as the uncropped
             images, subtracted pixel by pixel: a BlobProto (.binaryproto), or a NumPy array
             (.npy); not together with mean_value.
+        transform.random_erasing (default null): Write over a box of some images, after all
+            else, as {probability: 0.25, mode: pixel}; in phase train only.
+        transform.random_erasing.probability (default 0.5): Share of the images that are erased
+            in.
+        transform.random_erasing.scale (default [0.02, 0.3333333333333333]): Least and most
+            share of the image's area that the box has.
+        transform.random_erasing.ratio (default [0.3, 3.3333333333333335]): Least and most
+            height of the box, in widths.
+        transform.random_erasing.mode (default const): What is written: const: zeros; rand: a
+            normal number a channel; pixel: one a value.
         transform.force_color (default false): Decode encoded images to three channels, grey
             ones too.
         transform.force_gray (default false): Decode encoded images to one channel.
@@ -214,6 +261,17 @@ class FeedKeywords(TypedDict, total=False):
         transform.where (default auto): Where all of this is done; device: in one kernel, after
             a copy of the bytes as stored, a quarter of what float32 takes; auto: on a GPU for
             raw records and batches of floats, else on the host.
+        cache.decoded (default null): Pixels of encoded images, so that each is decoded once:
+            {path: P, bytes: N}, or {memory: true, bytes: N}; null: each is decoded every time.
+        cache.decoded.path (default null): File that they are kept in, made if need be, which
+            other processes on this machine may share; its disk should be a local one.
+        cache.decoded.memory (default false): In place of path: keep them in this process's
+            memory.
+        cache.decoded.bytes (required): What they may take in all, in bytes; when it is full,
+            the rest is decoded each time.
+        cache.decoded.shorter (default null): Keep them smaller: the shorter side so many pixels
+            long, as transform.resize would make it. All that follows gets these in place of the
+            originals, in the first epoch too, so results differ; null: as they are decoded.
         per_record (default null): A function called with (image, label, rng) for each record,
             behind crop and mirror, in the background: module:function, or in Python the
             function; returns the image, or (image, label).
@@ -254,6 +312,7 @@ class FeedKeywords(TypedDict, total=False):
     last_batch: Literal["partial", "drop", "wrap"]
     shard: Literal["auto"] | ShardKeywords | ShardConfig | Mapping[str, Any]
     transform: TransformKeywords | TransformConfig | Mapping[str, Any]
+    cache: CacheKeywords | CacheConfig | Mapping[str, Any]
     per_record: str | Callable[..., Any] | None
     per_batch: str | Callable[..., Any] | None
     label_dtype: Literal["int64", "int32", "float32", "float64"]

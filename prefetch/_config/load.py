@@ -147,6 +147,11 @@ def _read_file(path: Path) -> YamlDocument:
     transform = values.get("transform")
     if isinstance(transform, dict) and "mean_file" in transform:
         values["transform"] = transform | {"mean_file": anchor(transform["mean_file"], folder)}
+    cache = values.get("cache")
+    decoded = cache.get("decoded") if isinstance(cache, dict) else None
+    if isinstance(cache, dict) and isinstance(decoded, dict) and "path" in decoded:
+        anchored = decoded | {"path": anchor(decoded["path"], folder)}
+        values["cache"] = cache | {"decoded": anchored}
     return replace(document, values=values)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from prefetch._config.cache_models import CacheConfig
 from prefetch._config.option_types import (
     MOST,
     MOST_SIDE,
@@ -36,9 +37,11 @@ from prefetch._config.option_types import (
 )
 from prefetch._config.presets import expand_preset
 from prefetch._config.recipe_models import (
+    ColorJitterConfig,
     CutmixConfig,
     MixupConfig,
     NormalizeConfig,
+    RandomErasingConfig,
     RandomResizedCropConfig,
     ResizeConfig,
 )
@@ -151,6 +154,13 @@ class TransformConfig(Options):
             "Caffe does, train: in phase train only."
         ),
     )
+    color_jitter: ColorJitterConfig | None = Field(
+        default=None,
+        description=(
+            "Change brightness, contrast and saturation by drawn factors, as {brightness: 0.4, "
+            "contrast: 0.4, saturation: 0.4}; in phase train only."
+        ),
+    )
     normalize: NormalizeConfig | None = Field(
         default=None,
         description=(
@@ -171,6 +181,13 @@ class TransformConfig(Options):
         description=(
             "File of a mean image as large as the uncropped images, subtracted pixel by pixel: a "
             "BlobProto (.binaryproto), or a NumPy array (.npy); not together with mean_value."
+        ),
+    )
+    random_erasing: RandomErasingConfig | None = Field(
+        default=None,
+        description=(
+            "Write over a box of some images, after all else, as {probability: 0.25, mode: pixel}; "
+            "in phase train only."
         ),
     )
     force_color: bool = Field(
@@ -315,6 +332,9 @@ class FeedOptions(Options):
     )
     transform: TransformConfig = Field(
         default=TransformConfig(), description="From the stored image to the batch's values."
+    )
+    cache: CacheConfig = Field(
+        default=CacheConfig(), description="What is kept for the epochs to come."
     )
     per_record: OwnFunction = Field(
         default=None,

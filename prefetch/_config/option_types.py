@@ -265,14 +265,51 @@ class Size:
         return least <= value <= self._most
 
 
-def _bounds(value: object) -> tuple[float, float]:
-    if isinstance(value, tuple) and len(value) == 2:
-        low, high = _finite(value[0]), _finite(value[1])
-        if low is not None and high is not None and 0 < low <= high:
-            return low, high
-    raise ValueError(
-        f"expected [least, most], two numbers above 0; found {printable_with_kind(value)}"
-    )
+class Within:
+    """Annotates an option that is two bounds, [least, most], within others.
+
+    Args:
+        least: No bound is lower.
+        most: No bound is higher.
+        around: Where one number may stand for both bounds: that which they lie around.
+    """
+
+    def __init__(self, least: float, most: float, *, around: float | None = None) -> None:
+        self._least = least
+        self._most = most
+        self._around = around
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        plain = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_plain_validator_function(self._check, serialization=plain)
+
+    def __get_pydantic_json_schema__(self, schema: object, handler: object) -> dict[str, Any]:
+        bound = {"type": "number", "minimum": self._least, "maximum": self._most}
+        bounds = {"type": "array", "items": bound, "minItems": 2, "maxItems": 2}
+        if self._around is None:
+            return bounds
+        return {"anyOf": [bound | {"minimum": 0, "maximum": self._widest}, bounds]}
+
+    @property
+    def _widest(self) -> float:
+        """The largest number that may stand for bounds."""
+        assert self._around is not None
+        return self._most - self._around
+
+    def _check(self, value: object) -> float | tuple[float, float]:
+        if isinstance(value, tuple) and len(value) == 2:
+            low, high = _finite(value[0]), _finite(value[1])
+            if low is not None and high is not None and self._least <= low <= high <= self._most:
+                return low, high
+        elif self._around is not None:
+            number = _finite(value)
+            if number is not None and 0 <= number <= self._widest:
+                return number
+        one = "" if self._around is None else f"a number from 0 to {self._widest:g}, or "
+        raise ValueError(
+            f"expected {one}[least, most] from {self._least:g} to {self._most:g}; "
+            f"found {printable_with_kind(value)}"
+        )
 
 
 def expand_size(value: object) -> object:
@@ -378,11 +415,6 @@ Scale = Annotated[
             ]
         }
     ),
-]
-Bounds = Annotated[
-    tuple[float, float],
-    PlainValidator(_bounds),
-    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}),
 ]
 OwnFunction = Annotated[
     Callable[..., Any] | str | None,

@@ -22,13 +22,22 @@ from prefetch._bad_records.quarantine_folder import why_not_a_quarantine
 from prefetch._errors.classes import ConfigError, ConfigFault, PrefetchWarning, StateError
 from prefetch._errors.context import error_context
 from prefetch._errors.os_errors import describe_os_error
+from prefetch._feed.open_cache import note_raw_records, open_cache
 from prefetch._feed.opening_warnings import explain_classes, find_warnings, note_channel_order
 from prefetch._feed.own_functions import load_function
 from prefetch._feed.saved_state import Identity
 from prefetch._feed.subset_labels import read_labels
 from prefetch._kernels import selection
 from prefetch._kernels.boxes import both_sides
-from prefetch._kernels.contract import ResizeKind, Resizing
+from prefetch._kernels.contract import (
+    UNCHANGED,
+    Erasing,
+    ErasingMode,
+    Jitter,
+    ResizeKind,
+    Resizing,
+)
+from prefetch._kernels.erasing import noise_table
 from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
@@ -55,6 +64,8 @@ if TYPE_CHECKING:
     from memory import Device
     from prefetch._config.feed_config import FeedConfig
     from prefetch._config.models import TransformConfig
+    from prefetch._decoded_cache.cache import DecodedCache
+    from prefetch._decoded_cache.memory_cache import MemoryCache
     from prefetch._feed.ranks import Ranks
     from prefetch._plan.draws import DrawSource
     from prefetch._process.resource_limits import MemoryLimit
@@ -78,6 +89,7 @@ def build_prefetcher(
     state: Mapping[str, Any] | None,
     *,
     check_start: Callable[[], object],
+    memory_cache: MemoryCache | None = None,
 ) -> Prefetcher:
     """Open what a configuration names, at the start or where a state was saved.
 
@@ -87,10 +99,14 @@ def build_prefetcher(
         host_limit: What the process might have of the machine's memory without this feed.
         state: A saved state; None for the start.
         check_start: Called when the first batch is asked for.
+        memory_cache: The feed's cache in memory, if it has one, which outlives a prefetcher.
     """
     with error_context(str(config.source[0]), "open"), ExitStack() as undo:
         source = build_source(config, undo)
-        transform = build_transform(config, source.paths)
+        cache = open_cache(config, source, memory_cache)
+        if cache is not None:
+            undo.callback(cache.close)
+        transform = build_transform(config, source.paths, cache)
         identity = Identity.of(config, source, transform, world_size=ranks.world_size)
         position = (
             Position(0, 0, _choose_seed(config), None)
@@ -136,6 +152,7 @@ def build_prefetcher(
         _check_ring_memory(components)
         if state is None:  # what is loaded goes on, and was told before
             note_channel_order(config, source, first.kind)
+            note_raw_records(config, first.kind)
             for doubt in find_warnings(config, source, order):
                 logger.warning("%s", doubt)
             # It trains on wrong labels: to be seen also where nobody has set up logging.
@@ -168,12 +185,15 @@ def build_source(config: FeedConfig, undo: ExitStack) -> RecordSource:
     return source
 
 
-def build_transform(config: FeedConfig, databases: Sequence[str] = ()) -> Transform:
+def build_transform(
+    config: FeedConfig, databases: Sequence[str] = (), cache: DecodedCache | None = None
+) -> Transform:
     """Resolve what is done to each record; reads the mean's file, imports ``per_record``.
 
     Args:
         config: The configuration.
         databases: Paths of the databases, beside which the order of their channels may stand.
+        cache: Where decoded images are kept.
 
     Raises:
         ConfigError: It is not the same for all.
@@ -191,15 +211,19 @@ def build_transform(config: FeedConfig, databases: Sequence[str] = ()) -> Transf
         pad=options.pad,
         crop_size=options.crop_size,
         mirror=options.mirror is True or (options.mirror == "train" and train),
+        jitter=_choose_jitter(options, databases),
         unit_range=options.normalize is not None,
         mean_value=mean_value,
         mean_image=None if options.mean_file is None else load_mean(options.mean_file),
         scale=scale,
+        erasing=_choose_erasing(options),
         decoding=Decoding(
             record_layout=DATUM,
             force_color=options.force_color,
             force_gray=options.force_gray,
             max_pixels_per_byte=options.max_pixels_per_byte,
+            cache=cache,
+            shorter=None if config.cache.decoded is None else config.cache.decoded.shorter,
         ),
         channels=_choose_channels(options.channels, databases),
         layout=options.layout,
@@ -249,6 +273,48 @@ def _choose_resizing(options: TransformConfig) -> Resizing | None:
     return Resizing(kind, *both_sides(size), resize.interpolation == "bicubic")
 
 
+def _choose_jitter(options: TransformConfig, databases: Sequence[str]) -> Jitter | None:
+    """Return how colours are changed; None where no factor would change any.
+
+    Raises:
+        ConfigError: One database holds RGB and another BGR.
+    """
+    given = options.color_jitter
+    if given is None:
+        return None
+    brightness, contrast, saturation = (
+        factors if isinstance(factors, tuple) else (max(0.0, 1 - factors), 1 + factors)
+        for factors in (given.brightness, given.contrast, given.saturation)
+    )
+    if brightness == contrast == saturation == UNCHANGED:
+        return None
+    orders = _channel_orders(databases)
+    if len(orders) > 1:
+        raise _refusal(
+            "transform.color_jitter",
+            f"colours are not those of databases of both orders: {orders['rgb']} holds RGB, "
+            f"{orders['bgr']} BGR; open them one by one",
+        )
+    return Jitter(brightness, contrast, saturation, red_first="rgb" in orders)
+
+
+def _choose_erasing(options: TransformConfig) -> Erasing | None:
+    """Return how images are written over."""
+    given = options.random_erasing
+    if given is None:
+        return None
+    mode = ErasingMode[given.mode.upper()]
+    least, most = given.ratio
+    return Erasing(
+        given.probability,
+        *given.scale,
+        math.log(least),
+        math.log(most),
+        mode,
+        None if mode is ErasingMode.CONST else noise_table(),
+    )
+
+
 def _choose_channels(
     wanted: Literal["stored", "rgb", "bgr"], databases: Sequence[str]
 ) -> Literal["stored", "rgb", "bgr"]:
@@ -257,7 +323,7 @@ def _choose_channels(
     Raises:
         ConfigError: One database holds RGB and another BGR.
     """
-    orders = {raw_channel_order(path) or "bgr": path for path in databases}
+    orders = _channel_orders(databases)
     if wanted == "stored" or "rgb" not in orders:
         return wanted
     if len(orders) > 1:
@@ -269,6 +335,11 @@ def _choose_channels(
     wanted_of_bgr: Literal["stored", "rgb"] = "stored" if wanted == "rgb" else "rgb"
     logger.info("records of %s hold RGB, as %s beside it says", orders["rgb"], CHANNELS_FILE)
     return wanted_of_bgr
+
+
+def _channel_orders(databases: Sequence[str]) -> dict[str, str]:
+    """Return the orders of raw records' channels, rgb and bgr, each with a database that has it."""
+    return {raw_channel_order(path) or "bgr": path for path in databases}
 
 
 def _find_dtype(name: str) -> np.dtype[Any]:

@@ -12,6 +12,7 @@ from prefetch._errors.classes import ConfigError, SourceError
 from prefetch._errors.os_errors import describe_limit
 from prefetch._feed.build import build_prefetcher
 from prefetch._feed.feed import Feed
+from prefetch._feed.open_cache import make_memory_cache
 from prefetch._feed.ranks import StartCheck, never_checked, resolve_ranks
 from prefetch._process.resource_limits import memory_limit
 
@@ -32,6 +33,7 @@ _FOUND_AT_OPENING = (
     "shard",
     "subset",
     "quarantine",
+    "cache",
     "transform",
     "per_record",
     "per_batch",
@@ -174,13 +176,21 @@ def _open_feed(config: FeedConfig, origin: str, ranks: Ranks | None = None) -> F
 
     with _config_context(config, origin):
         found = ranks or resolve_ranks(config)
+    memory_cache = make_memory_cache(config)
     check_found = StartCheck(config, found) if ranks is None else never_checked
 
     def start(state: Mapping[str, Any] | None, given: Ranks | None) -> Prefetcher:
         present = given or found
         check = check_found if present[:2] == found[:2] else never_checked
         with _config_context(config, origin):
-            return build_prefetcher(config, present, host_limit, state, check_start=check)
+            return build_prefetcher(
+                config,
+                present,
+                host_limit,
+                state,
+                check_start=check,
+                memory_cache=memory_cache,
+            )
 
     return Feed(config, start, open_another=lambda other, given: _open_feed(other, origin, given))
 

@@ -63,16 +63,19 @@ _FREE = {
 
 # The defaults of options that states of format 1 need not name: they were saved before.
 _LATER_OPTIONS = {
+    "cache.decoded.shorter": None,
     "num_classes": None,
     "subset.complement": False,
     "subset.fraction": None,
     "subset.seed": 0,
     "subset.stratify": False,
+    "transform.color_jitter": None,
     "transform.cutmix": None,
     "transform.max_pixels_per_byte": 2048,
     "transform.mixup": None,
     "transform.normalize": None,
     "transform.pad": 0,
+    "transform.random_erasing": None,
     "transform.random_resized_crop": None,
     "transform.resize": None,
 }
@@ -106,6 +109,10 @@ class Identity:
         options = dict(_flatten(to_plain(config)))
         for name in _FREE:
             options.pop(name, None)
+        # But for the size of its images a cache is nobody's concern, whether there is one or not.
+        shorter = options.get("cache.decoded.shorter")
+        options = {name: value for name, value in options.items() if not name.startswith("cache.")}
+        options["cache.decoded.shorter"] = shorter
         mean = transform.mean_image
         options["transform.mean_file"] = None if mean is None else _digest(mean)
         return cls(_fingerprint(source), options, world_size, names_of_functions(config))

@@ -1,5 +1,5 @@
 # The C extension: Kernels, NativeKernels, ResizeKernels, SumKernels and MixKernels, whose
-# docstrings describe it.
+# docstrings describe it, and prefetch._kernels.digest.
 
 from collections.abc import Sequence
 from typing import Any
@@ -80,6 +80,18 @@ def find_bytes(
     values: Sequence[memoryview], shape: tuple[int, int, int], /
 ) -> list[memoryview | None]: ...
 def add_up(images: Sequence[Any], first: int, sums: NDArray[Any], /) -> None: ...
+def digest(content: Any, /) -> bytes: ...
+def splice_jpeg(
+    data: memoryview | bytes,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    to: NDArray[np.uint8],
+    /,
+) -> tuple[int, int, int, int, int] | None: ...
+def find_restarts(data: memoryview | bytes, /) -> tuple[int, bool] | None: ...
+def add_restarts(data: memoryview | bytes, most: int, /) -> bytes | int: ...
 def mix_rows(rows: NDArray[Any], lam: float, /) -> None: ...
 def swap_boxes(
     rows: NDArray[np.uint8], top: int, bottom: int, left: int, right: int, /

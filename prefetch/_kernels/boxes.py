@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prefetch._kernels.contract import ResizeKind
-from prefetch._plan.random_words import NUM_WORDS, Word, reduce_word
+from prefetch._plan.random_words import NUM_WORDS, Word, draw_between, reduce_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,13 @@ def both_sides(size: int | tuple[int, int]) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
 
 
+def needs_box(recipe: Recipe) -> bool:
+    """Return whether a row may be made of a part of its image."""
+    if recipe.resizing is not None:
+        return recipe.resizing.kind == ResizeKind.RANDOM_CROP
+    return recipe.crop_height > 0 and not recipe.pad
+
+
 def needed_box(draws: Sequence[int], height: int, width: int, recipe: Recipe) -> Box:
     """Return the box of an image that its row is made of.
 
@@ -61,9 +68,12 @@ def needed_box(draws: Sequence[int], height: int, width: int, recipe: Recipe) ->
 
 
 def crop_box(draws: Sequence[int], height: int, width: int, recipe: Recipe) -> Box:
-    """Return the box that the crop takes of pixels of some height and width: all without a crop."""
+    """Return the box that the crop takes of pixels of some height and width.
+
+    All of them without a crop, and where they are too few for it.
+    """
     rows, columns = recipe.crop_height, recipe.crop_width
-    if not rows:
+    if not rows or rows > height or columns > width:
         return Box(0, 0, height, width)
     if not recipe.random_crop:
         return Box((height - rows) // 2, (width - columns) // 2, rows, columns)
@@ -78,9 +88,11 @@ def resized_box(draws: Sequence[int], height: int, width: int, resizing: Resizin
         return Box(0, 0, height, width)
     for start in range(NUM_WORDS, NUM_WORDS + _TRIES * _WORDS_A_TRY, _WORDS_A_TRY):
         area_word, ratio_word, row_word, column_word = draws[start : start + _WORDS_A_TRY]
-        share = _between(area_word, resizing.least_scale, resizing.most_scale)
+        share = draw_between(area_word, resizing.least_scale, resizing.most_scale)
         area = share * height * width
-        ratio = math.exp(_between(ratio_word, resizing.log_least_ratio, resizing.log_most_ratio))
+        ratio = math.exp(
+            draw_between(ratio_word, resizing.log_least_ratio, resizing.log_most_ratio)
+        )
         columns, rows = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < columns <= width and 0 < rows <= height:
             top = reduce_word(row_word, height - rows + 1, modulo=False)
@@ -93,8 +105,3 @@ def resized_box(draws: Sequence[int], height: int, width: int, resizing: Resizin
     elif ratio > resizing.most_ratio:
         columns = max(1, round(height * resizing.most_ratio))
     return Box((height - rows) // 2, (width - columns) // 2, rows, columns)
-
-
-def _between(word: int, low: float, high: float) -> float:
-    """Return a number between two, evenly drawn by a word of 32 bits."""
-    return low + word / 4294967296 * (high - low)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from prefetch._plan.random_words import (
+    ERASING_WORDS,
+    JITTER_WORDS,
+    NUM_WORDS,
+    RESIZED_CROP_WORDS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +74,61 @@ class Resizing(NamedTuple):
         return self.height, int(self.height * width / height)
 
 
+class Jitter(NamedTuple):
+    """What colour jitter does (`prefetch._kernels.jitter`); the C kernel reads it in this order.
+
+    Attributes:
+        brightness: The least and the greatest factor, 0 to `MOST_FACTOR`; `UNCHANGED`: left out.
+        contrast: The same.
+        saturation: The same.
+        red_first: Whether stored pixels of three channels are red, green, blue; otherwise they are
+            blue, green, red.
+    """
+
+    brightness: tuple[float, float]
+    contrast: tuple[float, float]
+    saturation: tuple[float, float]
+    red_first: bool
+
+
+UNCHANGED: Final = (1.0, 1.0)
+"""The factors of an operation of colour jitter that changes nothing, and so is left out."""
+
+MOST_FACTOR: Final = 1e6
+"""The greatest factor of colour jitter; far smaller ones leave nothing but black and white."""
+
+
+class ErasingMode(IntEnum):
+    """What random erasing writes: zeros, a normal number a channel, or one a value."""
+
+    CONST = 0
+    RAND = 1
+    PIXEL = 2
+
+
+class Erasing(NamedTuple):
+    """What random erasing does (`prefetch._kernels.erasing`); the C kernel reads it in this order.
+
+    Attributes:
+        probability: Of a record, to have a box erased.
+        least_scale: Least share of the window's area that the box has.
+        most_scale: Most.
+        log_least_ratio: Logarithm of the least height of the box, in widths.
+        log_most_ratio: Of the most.
+        mode: An `ErasingMode`.
+        noise: float32 (65536,): `prefetch._kernels.erasing.noise_table`. None where the mode is
+            CONST.
+    """
+
+    probability: float
+    least_scale: float
+    most_scale: float
+    log_least_ratio: float
+    log_most_ratio: float
+    mode: int
+    noise: NDArray[np.float32] | None
+
+
 class Recipe(NamedTuple):
     """A transformation as the kernels take it; the C kernel reads it as a tuple, in this order.
 
@@ -89,6 +151,10 @@ class Recipe(NamedTuple):
             uint8 have neither, and a scale of 1.
         resizing: What is done to an image before the crop; None for nothing.
         pad: Pixels of zeros added on each side, behind the resizing and before the crop.
+        jitter: How the colours of the window are changed; None for not at all. Not together with
+            mean_image.
+        erasing: How a box of a row is written over in the end; None for not at all. Not for rows of
+            uint8.
     """
 
     crop_height: int
@@ -104,11 +170,33 @@ class Recipe(NamedTuple):
     mean_image: NDArray[np.float32] | None
     resizing: Resizing | None
     pad: int
+    jitter: Jitter | None
+    erasing: Erasing | None
 
     @property
     def makes_pixels(self) -> bool:
-        """Whether pixels are made of other pixels before the window is taken."""
-        return self.resizing is not None or self.pad > 0
+        """Whether pixels are made of other pixels before they become numbers."""
+        return self.resizing is not None or self.pad > 0 or self.jitter is not None
+
+    @property
+    def drawn_words(self) -> tuple[range, ...]:
+        """Which random words a record takes behind the first three, in the order of columns."""
+        resizing = self.resizing
+        is_drawn = resizing is not None and resizing.kind == ResizeKind.RANDOM_CROP
+        return (
+            *((RESIZED_CROP_WORDS,) if is_drawn else ()),
+            *((JITTER_WORDS,) if self.jitter is not None else ()),
+            *((ERASING_WORDS,) if self.erasing is not None else ()),
+        )
+
+    def columns_of(self, words: range) -> slice:
+        """Return in which columns of an array of random words some of `drawn_words` are."""
+        start = NUM_WORDS
+        for drawn in self.drawn_words:
+            if drawn == words:
+                break
+            start += len(drawn)
+        return slice(start, start + len(words))
 
     def whole_size(self, height: int, width: int) -> tuple[int, int]:
         """Return the size that the crop is taken from, of an image of some height and width."""
@@ -200,6 +288,45 @@ class NativeKernels(Protocol):
         /,
     ) -> int:
         """Find records in leaf pages; return the first that is damaged, or -1."""
+
+    def splice_jpeg(  # noqa: PLR0917 - as in C
+        self,
+        data: memoryview,
+        top: int,
+        left: int,
+        height: int,
+        width: int,
+        to: NDArray[np.uint8],
+        /,
+    ) -> tuple[int, int, int, int, int] | None:
+        """Make a small JPEG of what a window needs; see `prefetch._record.jpeg_windows.Splice`."""
+
+    def find_restarts(self, data: memoryview | bytes, /) -> tuple[int, bool] | None:
+        """Return how a JPEG that can be decoded in part is cut.
+
+        Returns:
+            How many MCUs are between two restart markers, and whether the file has a stamp, which
+            then is right; None for a file that is decoded as a whole.
+        """
+
+    def add_restarts(self, data: memoryview | bytes, most: int, /) -> bytes | int:
+        """Return a JPEG of the same coefficients with restart markers and a stamp.
+
+        Args:
+            data: The file.
+            most: The interval is the largest divisor of the MCUs of a row up to this.
+
+        Returns:
+            The new file, baseline; or why there is none, a `Recoding`.
+        """
+
+
+class Recoding(IntEnum):
+    """Why a JPEG is given no restart markers."""
+
+    NO_HUFFMAN_FRAME = 1
+    BYTES_BEHIND_END = 2
+    UNUSUAL_FILE = 3
 
 
 class Kernels(Protocol):

@@ -27,7 +27,8 @@ What is checked of a record, in this order; the first that fails is the record's
 7. the channels, and without a crop the height and width, are those of the batch;
 8. mean_value and scale have one value, or one a channel; the mean image has the record's shape;
 9. uint8 pixels alone are resized;
-10. the crop fits.
+10. uint8 pixels alone, of one channel or three, have their colours changed;
+11. the crop fits.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ import numpy as np
 
 from prefetch._kernels.boxes import crop_box, needed_box, resized_box
 from prefetch._kernels.contract import ENCODED, Outcome, Part, Recipe
+from prefetch._kernels.erasing import erase
+from prefetch._kernels.jitter import jitter
 from prefetch._kernels.resize import Interpolation, resize
-from prefetch._plan.random_words import Word, reduce_word
+from prefetch._plan.random_words import ERASING_WORDS, JITTER_WORDS, Word, reduce_word
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 
@@ -106,7 +109,7 @@ def fill(
                         outcomes.append((position, ENCODED, ()))
                         continue
                     pixels = content.pixels(data.dtype)
-                    if pixels.shape != fitting or recipe.resizing is not None:
+                    if pixels.shape != fitting or recipe.makes_pixels:
                         check_fit(pixels.shape, recipe, expected, is_uint8=pixels.dtype == np.uint8)
                         fitting = pixels.shape
                     _place(pixels, draws[position], stage[row], recipe)
@@ -114,7 +117,7 @@ def fill(
                 except BadRecordError as bad:
                     outcomes.append((position, int(bad.reason), bad.numbers))
             if not is_empty:
-                _finish(stage, out, recipe)
+                _finish(stage, out, draws[start : start + step], recipe)
         if labels is not None:
             np.copyto(labels, numbers, casting="unsafe")
     return outcomes
@@ -167,9 +170,10 @@ def fill_pixels(
     """
     out = row[np.newaxis]
     stage = _stage(out)
+    draws = words.tolist()
     with np.errstate(all="ignore"):
-        _place(pixels, words.tolist(), stage[0], recipe)
-        _finish(stage, out, recipe)
+        _place(pixels, draws, stage[0], recipe)
+        _finish(stage, out, [draws], recipe)
 
 
 def check_fit(
@@ -205,6 +209,10 @@ def check_fit(
         raise BadRecordError(Reason.MEAN_IMAGE_DIFFERS, (channels, height, width, *mean_shape))
     if recipe.resizing is not None and not is_uint8:
         raise BadRecordError(Reason.FLOATS_FOR_RESIZE, ())
+    if recipe.jitter is not None and not is_uint8:
+        raise BadRecordError(Reason.FLOATS_FOR_JITTER, ())
+    if recipe.jitter is not None and channels not in (1, 3):
+        raise BadRecordError(Reason.CHANNELS_FOR_JITTER, (channels,))
     if size[0] < recipe.crop_height or size[1] < recipe.crop_width:
         crop = recipe.crop_height, recipe.crop_width
         raise BadRecordError(Reason.SMALLER_THAN_CROP, (*size, *crop))
@@ -235,7 +243,11 @@ def _place(pixels: NDArray[Any], draws: Sequence[int], row: NDArray[Any], recipe
     """
     target = row.transpose(2, 0, 1) if recipe.channels_last else row
     pixels = _made_pixels(pixels, draws, recipe)
-    top, left, _, _ = crop_box(draws, pixels.shape[1], pixels.shape[2], recipe)
+    top, left, height, width = crop_box(draws, pixels.shape[1], pixels.shape[2], recipe)
+    if recipe.jitter is not None:
+        window = pixels[:, top : top + height, left : left + width]
+        pixels = jitter(window, draws[recipe.columns_of(JITTER_WORDS)], recipe.jitter)
+        top = left = 0
     mirrored = recipe.mirror and reduce_word(draws[Word.MIRROR], 2, modulo=recipe.modulo) == 1
     source = _window(pixels, top, left, recipe, mirrored=mirrored)
     if recipe.channels_last and pixels.strides[0] > pixels.strides[2]:
@@ -299,14 +311,21 @@ def _window(
     return planes
 
 
-def _finish(stage: NDArray[Any], out: NDArray[Any], recipe: Recipe) -> None:
-    """Go to 0 to 1, subtract mean_value, multiply by scale, and round to the batch's type."""
+def _finish(
+    stage: NDArray[Any], out: NDArray[Any], draws: Sequence[Sequence[int]], recipe: Recipe
+) -> None:
+    """Go to 0 to 1, subtract mean_value, multiply by scale, erase; round to the batch's type."""
     if recipe.unit_range:
         np.multiply(stage, UNIT, out=stage)
     if recipe.mean_value.size:
         _each_channel(np.subtract, stage, recipe.mean_value, recipe)
     if (recipe.scale != 1).any():
         _each_channel(np.multiply, stage, recipe.scale, recipe)
+    if recipe.erasing is not None:
+        columns = recipe.columns_of(ERASING_WORDS)
+        for row, words in zip(stage, draws, strict=True):
+            planes = row.transpose(2, 0, 1) if recipe.channels_last else row
+            erase(planes, words[columns], recipe.erasing)
     if stage is not out:
         round_to = _halve if out.dtype == np.float16 else _shorten
         round_to(stage, out)

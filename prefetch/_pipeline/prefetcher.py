@@ -318,6 +318,9 @@ class Prefetcher:
         if self.consumer.is_cleaned_up or self.coordinator.num_running:
             return
         self.components.source.close()
+        cache = self.components.transform.decoding.cache
+        if cache is not None:
+            cache.close()
         self.components.bad_records.close()
         if self.components.owns_device:
             self.components.device.close()

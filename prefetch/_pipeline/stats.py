@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prefetch._decoded_cache.cache import NO_COUNTS
 from prefetch._ring.slot_state import SlotState
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class FeedStats:
             samples are larger than the first.
         device_bytes: Device memory of all slots now.
         bad_records: Different records that were found bad and replaced.
+        decoded_hits: Images that were found in ``cache.decoded``. From the second epoch on, near
+            ``samples``: nothing is decoded. 0 without a cache.
+        decoded_misses: Images that were not, and were decoded.
+        decoded_bytes: What the cache takes now, all processes' images included.
         device: Name of the device, such as ``cpu`` or ``cuda:0``.
     """
 
@@ -73,6 +78,9 @@ class FeedStats:
     host_bytes: int
     device_bytes: int
     bad_records: int
+    decoded_hits: int
+    decoded_misses: int
+    decoded_bytes: int
     device: str
 
 
@@ -80,6 +88,8 @@ def take_snapshot(coordinator: Coordinator, *, waits: tuple[int, float]) -> Feed
     """Return what a feed has counted; takes no lock."""
     components, ring = coordinator.components, coordinator.ring
     served, expected = coordinator.delivery.served.without_pending(), components.expected_memory
+    cache = components.transform.decoding.cache
+    decoded = NO_COUNTS if cache is None else cache.counts()
     slots = list(ring.slots)
     states = Counter(slot.reported_state for slot in slots)
     return FeedStats(
@@ -103,5 +113,8 @@ def take_snapshot(coordinator: Coordinator, *, waits: tuple[int, float]) -> Feed
         host_bytes=ring.host_bytes,
         device_bytes=sum(slot.memory.device_bytes for slot in slots),
         bad_records=len(components.bad_records),
+        decoded_hits=decoded.hits,
+        decoded_misses=decoded.misses,
+        decoded_bytes=decoded.nbytes,
         device=components.device.name,
     )

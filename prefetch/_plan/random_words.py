@@ -30,6 +30,13 @@ NUM_WORDS: Final = len(Word)
 RESIZED_CROP_WORDS: Final = range(16, 56)
 """Words of a random-resized crop's box: area, ratio, row and column of each of its ten tries."""
 
+JITTER_WORDS: Final = range(64, 68)
+"""Words of colour jitter: the order, and the factors of brightness, contrast and saturation."""
+
+ERASING_WORDS: Final = range(128, 172)
+"""Words of random erasing: whether, two of the noise's key, one that is free; then area, ratio, row
+and column of each of ten tries."""
+
 
 def blocks_of(words: range) -> tuple[int, ...]:
     """Return the blocks of Philox, of four words each, that a range of words is made of."""
@@ -56,3 +63,14 @@ def reduce_word(word: int, extent: int, *, modulo: bool) -> int:
     # A NumPy scalar would overflow in the product.
     word = int(word)
     return word % extent if modulo else word * extent >> 32
+
+
+def draw_between(word: int, low: float, high: float) -> float:
+    """Return a number between two, evenly drawn by a raw word.
+
+    Args:
+        word: 0 to 2^32 - 1.
+        low: What a word of 0 gives.
+        high: What the largest word comes close to.
+    """
+    return low + word / 4294967296 * (high - low)

@@ -45,10 +45,13 @@ from prefetch._record.jpeg_markers import (
     read_jpeg_header,
     without_harmless,
 )
+from prefetch._record.jpeg_windows import Splicer, Window
 from prefetch._record.png import still_images
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from prefetch._record.jpeg_windows import Choose, Splice
 
 MAX_PIXELS: Final = 1 << 28
 """An image of more pixels than this is refused before anything is allocated for it."""
@@ -88,6 +91,7 @@ class ImageDecoder:
         max_pixels_per_byte: The largest image accepted that has more than `FREE_PIXELS` pixels, in
             pixels for each byte of its file.
         max_pixels: The largest image accepted, in pixels.
+        splice: What makes small JPEGs of windows of large ones; None to decode all as a whole.
 
     Attributes:
         remark: What libjpeg said of the last JPEG that was decoded and leaves its pixels as they
@@ -101,6 +105,7 @@ class ImageDecoder:
         force_gray: bool = False,
         max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE,
         max_pixels: int = MAX_PIXELS,
+        splice: Splice | None = None,
     ) -> None:
         # Here, where a feed is opened, though its records may all be raw: a reader's first import
         # in the middle of a batch meets a process that may have given up its privileges by then,
@@ -117,6 +122,7 @@ class ImageDecoder:
         self._free_pixels = min(FREE_PIXELS, max_pixels)
         self._buffer: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._last: tuple[bytes, NDArray[np.uint8]] | None = None
+        self._splicer = None if splice is None else Splicer(splice)
         self.remark = ""
 
     @ranged("decode")
@@ -148,6 +154,52 @@ class ImageDecoder:
         if format_of(bytes(data[:16])) == "png":
             self._check_animation(data)
         return self._decode_with_opencv(data)
+
+    def decode_window(self, data: memoryview, choose: Choose) -> Window:
+        """Decode an image, or what of it a window needs, if that is less and gives the same pixels.
+
+        Args:
+            data: The image file, bytes.
+            choose: Is given the image's height and width, and returns top, left, height and width
+                of the window. Called once, or, where the image is decoded as a whole, perhaps not.
+
+        Returns:
+            Pixels that cover the window, if that lies in the image, and where in it they lie. They
+            are overwritten by the next call, of whichever method.
+
+        Raises:
+            BadRecordError: As decode() would; but damage outside of what is decoded is noticed only
+                in files that have a checksum (:mod:`prefetch._record.jpeg_windows`).
+            MemoryError: There is no memory for its pixels.
+        """
+        if self._splicer is not None and bytes(data[:3]) == JPEG_SIGNATURE:
+            header = read_jpeg_header(data)
+            if header is not None and header.one_scan and self._has_own_pixels(header):
+                self._check_jpeg(data, header)
+                window = self._decode_spliced(data, header, choose, self._splicer)
+                if window is not None:
+                    return window
+        pixels = self.decode(data)
+        return Window(pixels, 0, 0, pixels.shape[0], pixels.shape[1])
+
+    @ranged("decode window")
+    def _decode_spliced(
+        self, data: memoryview, header: JpegHeader, choose: Choose, splicer: Splicer
+    ) -> Window | None:
+        """Decode the part of a JPEG that a window needs; None where the whole is to be decoded."""
+        height, width = header.height, header.width
+        part = splicer.splice(data, choose(height, width))
+        if part is None:
+            return None
+        self._last = None  # its pixels are overwritten
+        self.remark = ""
+        # Whatever there is to remark, the whole file says it in its own words.
+        _, pixels = self._decode_with_simplejpeg(
+            part.file, header._replace(height=part.height, width=part.width)
+        )
+        if pixels is None or pixels.shape[:2] != (part.height, part.width):
+            return None
+        return Window(pixels, part.top, part.left, height, width)
 
     def decode_small(self, data: memoryview, side: int) -> NDArray[np.uint8]:
         """Decode one image for a small picture of it.

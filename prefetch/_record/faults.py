@@ -53,6 +53,7 @@ class Reason(enum.IntEnum):
     IMAGE_CORRUPT = 43
     IMAGE_DEPTH = 44
     IMAGE_TOO_LARGE = 45
+    RESIZED_TOO_LARGE = 46
 
     # A good record that the configured transformation does not fit.
     SMALLER_THAN_CROP = 60
@@ -61,6 +62,8 @@ class Reason(enum.IntEnum):
     MEAN_IMAGE_DIFFERS = 63
     FLOATS_AS_UINT8 = 64
     FLOATS_FOR_RESIZE = 65
+    FLOATS_FOR_JITTER = 66
+    CHANNELS_FOR_JITTER = 67
 
     # A good record that people's own function does not take, or not as it should.
     FUNCTION_RAISED = 80
@@ -159,6 +162,11 @@ _SENTENCES = {
         "decoded of its {3} bytes: it is damaged, or made to exhaust memory; where it is sound, "
         "raise max_pixels_per_byte"
     ),
+    Reason.RESIZED_TOO_LARGE: (
+        "the image is {0} x {1} pixels (height x width), and would have more than {3} with its "
+        "shorter side made {2} pixels long; use a smaller cache.decoded.shorter, or leave the "
+        "record out"
+    ),
     Reason.SMALLER_THAN_CROP: (
         "the record is {0} x {1} pixels (height x width), smaller than the crop of {2} x {3}; "
         "use a smaller crop_size, or larger images"
@@ -182,6 +190,14 @@ _SENTENCES = {
     Reason.FLOATS_FOR_RESIZE: (
         "the record holds float_data, and only images of uint8 are resized; leave resize and "
         "random_resized_crop out"
+    ),
+    Reason.FLOATS_FOR_JITTER: (
+        "the record holds float_data, and color_jitter changes images of uint8 only; leave "
+        "color_jitter out"
+    ),
+    Reason.CHANNELS_FOR_JITTER: (
+        "the number of channels of the record is {0}, and color_jitter takes images of 3 (colour) "
+        "or 1 (grey); force_color or force_gray makes encoded images so, or leave color_jitter out"
     ),
     Reason.FUNCTION_RAISED: "per_record raised an exception for the record",
     Reason.FUNCTION_RETURNED: (

@@ -58,6 +58,18 @@ class StoredBytes(NamedTuple):
     used_bytes: int
 
 
+class Fingerprint(NamedTuple):
+    """What tells a state of a database from others, without reading all of it.
+
+    Attributes:
+        num_records: How many records it has.
+        state: Whatever else there is, such as the number of its last transaction, in words.
+    """
+
+    num_records: int
+    state: str
+
+
 class Scan(Protocol):
     """One pass over a database from its first record on. Not thread-safe."""
 
@@ -157,6 +169,10 @@ class Database(Protocol):
 
     def end_keys(self) -> tuple[bytes, bytes]:
         """Return the first key and the last."""
+        ...
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what tells this state of the database from others."""
         ...
 
     def stored_bytes(self) -> StoredBytes:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from prefetch._source.backend import Database, IndexProgress, Source
+    from prefetch._source.backend import Database, Fingerprint, IndexProgress, Source
 
 _MOST_INDEXING_S = 0.1
 _MOST_SAMPLED = 4  # databases: each costs some pages of its tree
@@ -133,6 +133,10 @@ class RecordSource:
     def paths(self) -> tuple[str, ...]:
         """Absolute paths of the databases; reads nothing."""
         return tuple(database.path for database in self._databases)
+
+    def fingerprints(self) -> list[Fingerprint]:
+        """Return what tells the state of each whole database from others; reads nothing."""
+        return [database.fingerprint() for database in self._databases]
 
     def sample(self, num_records: int) -> Generator[tuple[bytes, memoryview], None, None]:
         """Draw about so many records of all that the databases hold, whatever ``subset`` says.

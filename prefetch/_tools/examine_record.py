@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prefetch._kernels.selection import native
 from prefetch._record.appearance import (
     is_grey_in_colour,
     is_transparent,
@@ -52,6 +53,8 @@ class Finding:
         is_grey: Whether it was decoded, and has the same values in each of three channels.
         is_transparent: Whether it was decoded, and has pixels that alpha hides.
         has_label: Whether it says its label.
+        has_restarts: Whether a feed decodes only what a crop needs of it; None where it is no JPEG,
+            was not decoded, or the C kernels are not in use.
     """
 
     kind: str
@@ -65,6 +68,7 @@ class Finding:
     is_grey: bool = False
     is_transparent: bool = False
     has_label: bool = True
+    has_restarts: bool | None = None
 
 
 class Examiner:
@@ -119,6 +123,7 @@ class Examiner:
             is_grey=planes is not None and is_grey_in_colour(planes),
             is_transparent=planes is not None and is_transparent(planes),
             has_label=datum.has_label,
+            has_restarts=has_restarts(datum.image_bytes()) if decode and kind == "jpeg" else None,
         )
 
     def pixels(self, value: memoryview, side: int) -> NDArray[Any]:
@@ -147,6 +152,14 @@ class Examiner:
                 raise
             rows = datum.channels, datum.height, datum.width
             return np.frombuffer(datum.data, np.uint8).reshape(rows).transpose(2, 0, 1)
+
+
+def has_restarts(file: memoryview) -> bool | None:
+    """Return whether a feed decodes only what a crop needs of a JPEG, by its restart markers.
+
+    None where no feed does, since the C kernels are not in use.
+    """
+    return None if native is None else native.find_restarts(file) is not None
 
 
 def kind_of(datum: DatumView) -> str:

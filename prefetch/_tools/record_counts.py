@@ -39,6 +39,8 @@ class RecordCounts:
     Attributes:
         num_examined: Records counted.
         num_decoded: Images among them that were decoded.
+        with_restarts: How many JPEGs that were decoded have restart markers by which a feed decodes
+            only what a crop needs (True), and how many have not.
         kinds: How many of each kind.
         shapes: How many of each (channels, height, width).
         labels: How many of each label.
@@ -59,6 +61,7 @@ class RecordCounts:
 
     num_examined: int = 0
     num_decoded: int = 0
+    with_restarts: Counter[bool] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     shapes: Counter[Shape] = field(default_factory=Counter)
     labels: Counter[int] = field(default_factory=Counter)
@@ -85,6 +88,8 @@ class RecordCounts:
         self.value_bytes += size
         self.num_examined += 1
         self.num_decoded += finding.decoded
+        if finding.has_restarts is not None:
+            self.with_restarts[finding.has_restarts] += 1
         self.kinds[finding.kind] += 1
         if finding.label is not None:
             self.labels[finding.label] += 1
@@ -116,6 +121,7 @@ class RecordCounts:
         self.value_bytes += later.value_bytes
         self.num_examined += later.num_examined
         self.num_decoded += later.num_decoded
+        self.with_restarts.update(later.with_restarts)
         self.kinds.update(later.kinds)
         self.shapes.update(later.shapes)
         self.labels.update(later.labels)

@@ -80,6 +80,9 @@ class Survey:
         num_records: Records in it.
         num_examined: Records that were looked at.
         num_decoded: Images among them that were decoded.
+        num_with_restarts: JPEGs among these of which a feed decodes only what a crop needs, by
+            their restart markers.
+        num_without_restarts: The other JPEGs among them.
         kinds: How many records of each kind, the most frequent first: ``raw``, ``float``, an image
             format, ``encoded`` for an image of an unknown format, ``damaged``.
         shapes: How many of each (channels, height, width), the most frequent first. Images of other
@@ -94,6 +97,8 @@ class Survey:
     num_records: int
     num_examined: int
     num_decoded: int
+    num_with_restarts: int
+    num_without_restarts: int
     kinds: dict[str, int]
     shapes: dict[Shape, int]
     labels: dict[int, int]
@@ -151,6 +156,8 @@ def survey_database(
             num_records=database.num_records,
             num_examined=counts.num_examined,
             num_decoded=counts.num_decoded,
+            num_with_restarts=counts.with_restarts[True],
+            num_without_restarts=counts.with_restarts[False],
             kinds=dict(counts.kinds.most_common()),
             shapes=dict(counts.shapes.most_common()),
             labels=dict(sorted(counts.labels.items())),

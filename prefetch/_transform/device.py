@@ -46,7 +46,7 @@ class DeviceTransform:
     def __init__(self, transform: Transform, device: Device) -> None:
         self.transform = transform
         # What makes pixels of other pixels is the host's.
-        self._recipe = transform.recipe._replace(resizing=None, pad=0)
+        self._recipe = transform.recipe._replace(resizing=None, pad=0, jitter=None)
         self._kernel: Kernel | None = None
         self._constants: DeviceBuffer | None = None
         self._launch: Callable[..., None] | None = getattr(device, "launch", None)

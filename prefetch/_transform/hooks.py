@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._kernels import reference, selection
+from prefetch._plan.random_words import NUM_WORDS
 from prefetch._record.faults import BadRecordError, Fault, Reason
 from prefetch._transform.host import RecordTransformer
 from prefetch._transform.own_function import (
@@ -60,6 +61,7 @@ class FunctionTransformer:
             mean_value=(),
             mean_image=None,
             scale=(1.0,),
+            erasing=None,
             layout="nhwc",
             dtype=np.dtype(np.uint8),
             per_record=None,
@@ -78,11 +80,13 @@ class FunctionTransformer:
             train=False,
             resizing=None,
             pad=0,
+            jitter=None,
             crop_size=0,
             mirror=False,
             channels="stored",
             mean_image=None,
         ).recipe
+        self._value_columns = self._choose_columns()
         self._keys: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def sample_shape(
@@ -180,8 +184,24 @@ class FunctionTransformer:
         result = self._called(position, image, labels)
         if isinstance(result, Fault):
             return result
+        if self._value_columns is not None:
+            words = words[self._value_columns]
         self._kernels.fill_image(np.ascontiguousarray(result), words, data[position], recipe, None)
         return None
+
+    def _choose_columns(self) -> NDArray[np.intp] | None:
+        """Return which columns of the words are those of what is done after the function.
+
+        None where the first ones are.
+        """
+        recipe = self._value_recipe
+        if not recipe.drawn_words:
+            return None
+        taken = [range(NUM_WORDS)]
+        for words in recipe.drawn_words:
+            columns = self._recipe.columns_of(words)
+            taken.append(range(columns.start, columns.stop))
+        return np.concatenate(taken)
 
     def _called(
         self, position: int, image: NDArray[np.uint8], labels: NDArray[Any] | None

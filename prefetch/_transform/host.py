@@ -27,11 +27,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prefetch._kernels import reference, selection
+from prefetch._kernels.boxes import needed_box, needs_box
 from prefetch._kernels.contract import ENCODED, Kernels
+from prefetch._kernels.digest import digest
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError, Fault, Reason
 from prefetch._source.mapped_records import MappedRecords, fill_together, views
 from prefetch._transform.record_filler import StoredImage, never_cancelled
+from prefetch._transform.shorter_images import ShorterImages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +83,11 @@ class RecordTransformer:
             force_color=decoding.force_color,
             force_gray=decoding.force_gray,
             max_pixels_per_byte=decoding.max_pixels_per_byte,
+            splice=None if selection.native is None else selection.native.splice_jpeg,
         )
+        self._takes_parts = needs_box(self._recipe)
+        shorter = decoding.shorter
+        self._shorten = None if shorter is None else ShorterImages(shorter, kernels)
         self._warns_of_raw = decoding.force_color or decoding.force_gray
 
     def sample_shape(
@@ -125,7 +132,7 @@ class RecordTransformer:
                 return StoredImage(*shape, encoded=False)
         content = self._layout.read(views(records)[0])
         if content.kind == "encoded":
-            height, width, channels = self._decoder.shape(content.image_bytes())
+            height, width, channels = self._decoded_shape(content.image_bytes())
             return StoredImage(channels, height, width, encoded=True)
         pixels = content.pixels(self._dtype)
         channels, height, width = pixels.shape
@@ -227,9 +234,8 @@ class RecordTransformer:
     def _fill_encoded(
         self, encoded: memoryview, words: NDArray[np.uint32], data: NDArray[Any], position: int
     ) -> Fault | None:
-        part: Part | None = None
         try:
-            image = self._decoder.decode(encoded)
+            image, part = self._decode(encoded, words)
         except BadRecordError as bad:
             return bad.at(position)
         if self._decoder.remark and self._decoding.image_warning.take():
@@ -243,3 +249,54 @@ class RecordTransformer:
             return None
         code, numbers = outcome
         return Fault(position, Reason(code), numbers)
+
+    def _decoded_shape(self, encoded: memoryview) -> tuple[int, ...]:
+        """Return (height, width, channels) of an image.
+
+        Raises:
+            BadRecordError: As `ImageDecoder.shape`.
+        """
+        cache = self._decoding.cache
+        if cache is not None:  # of many formats the header alone does not tell
+            image = cache.find(digest(encoded), counts=False)
+            if image is not None:
+                return image.shape
+        shape = self._decoder.shape(encoded)
+        return shape if self._shorten is None else self._shorten.shape(shape)
+
+    def _decode(
+        self, encoded: memoryview, words: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.uint8], Part | None]:
+        """Return an image, or the part of it that its row is made of, and which part that is.
+
+        It is from the cache, or it is decoded and kept there.
+
+        Raises:
+            BadRecordError: As `ImageDecoder.decode`; of a bad image nothing is kept.
+        """
+        cache = self._decoding.cache
+        if cache is None:
+            return self._decode_part(encoded, words)
+        key = digest(encoded)
+        image = cache.find(key)
+        if image is None:
+            image = self._decode_anew(encoded)
+            cache.store(key, image)
+        return image, None
+
+    def _decode_part(
+        self, encoded: memoryview, words: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.uint8], Part | None]:
+        """Decode what a row is made of, where that is less than the image."""
+        if not self._takes_parts:
+            return self._decoder.decode(encoded), None
+        draws = words.tolist()
+        image, *part = self._decoder.decode_window(
+            encoded, lambda height, width: needed_box(draws, height, width, self._recipe)
+        )
+        top, left, height, width = part
+        return image, (top, left, height, width)
+
+    def _decode_anew(self, encoded: memoryview) -> NDArray[np.uint8]:
+        image = self._decoder.decode(encoded)
+        return image if self._shorten is None else self._shorten.resize(image)

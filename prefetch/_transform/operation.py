@@ -90,6 +90,16 @@ OPERATIONS: Final = (
         words=(Word.MIRROR,),
     ),
     Operation(
+        name="colour jitter",
+        stage=Stage.PIXELS,
+        options=("jitter",),
+        fields=("jitter",),
+        refusals={
+            Reason.FLOATS_FOR_JITTER: "color_jitter",
+            Reason.CHANNELS_FOR_JITTER: "color_jitter",
+        },
+    ),
+    Operation(
         name="own function",
         stage=Stage.FUNCTION,
         options=("per_record",),
@@ -117,6 +127,12 @@ OPERATIONS: Final = (
         options=("scale",),
         fields=("scale",),
         refusals={Reason.SCALES_DIFFER: "scale"},
+    ),
+    Operation(
+        name="erasing",
+        stage=Stage.VALUES,
+        options=("erasing",),
+        fields=("erasing",),
     ),
     Operation(
         name="channels",

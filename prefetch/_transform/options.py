@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prefetch._kernels.boxes import both_sides
-from prefetch._kernels.contract import Recipe, ResizeKind
-from prefetch._plan.random_words import RESIZED_CROP_WORDS, Word, blocks_of
+from prefetch._kernels.contract import Recipe
+from prefetch._plan.random_words import Word, blocks_of
 from prefetch._record.decode import MAX_PIXELS_PER_BYTE
 from prefetch._record.layouts.datum import DATUM
 from prefetch._transform.operation import Stage, options_of
@@ -18,7 +18,8 @@ from prefetch._transform.operation import Stage, options_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prefetch._kernels.contract import Resizing
+    from prefetch._decoded_cache.cache import DecodedCache
+    from prefetch._kernels.contract import Erasing, Jitter, Resizing
     from prefetch._plan.mixing import Mixing
     from prefetch._record.layout import RecordLayout
     from prefetch._transform.own_function import OwnFunction
@@ -49,6 +50,9 @@ class Decoding:
         force_color: Decode encoded images to three channels; raw records stay as they are.
         force_gray: Decode encoded images to one channel; raw records stay as they are.
         max_pixels_per_byte: See `ImageDecoder`.
+        cache: Where decoded images are kept; None: nowhere.
+        shorter: Length of their shorter side, in pixels, to which they are resized as soon as they
+            are decoded; None: they stay as they are.
         raw_warning: That the first two do nothing to raw records.
         image_warning: That libjpeg had something harmless to say of an image.
     """
@@ -57,6 +61,8 @@ class Decoding:
     force_color: bool = False
     force_gray: bool = False
     max_pixels_per_byte: int = MAX_PIXELS_PER_BYTE
+    cache: DecodedCache | None = None
+    shorter: int | None = None
     raw_warning: WarnOnce = field(default_factory=WarnOnce, repr=False)
     image_warning: WarnOnce = field(default_factory=WarnOnce, repr=False)
 
@@ -74,11 +80,13 @@ class Transform:
         pad: Pixels of zeros added on each side, before the crop.
         crop_size: Side of the crop, in pixels, or its height and width; 0 for none.
         mirror: Whether images are flipped left to right with a chance of one half.
+        jitter: How colours are changed; None for not at all.
         unit_range: Whether pixels are first multiplied by 1/255.
         mean_value: Subtracted from every pixel: none, one, or one a delivered channel.
         mean_image: float32 (channels, height, width), subtracted from the uncropped record; stored
             channels. Not together with mean_value.
         scale: Factor after the mean: one, or one a delivered channel.
+        erasing: How a box of an image is written over; None for not at all.
         channels: Order of the channels delivered.
         layout: Order of a batch's axes.
         dtype: float32, float16 or bfloat16 (rounded from the float32 result), or uint8 (no mean, no
@@ -99,10 +107,12 @@ class Transform:
     pad: int = 0
     crop_size: int | tuple[int, int] = 0
     mirror: bool = False
+    jitter: Jitter | None = None
     unit_range: bool = False
     mean_value: tuple[float, ...] = ()
     mean_image: NDArray[np.float32] | None = None
     scale: tuple[float, ...] = (1.0,)
+    erasing: Erasing | None = None
     channels: Literal["stored", "rgb", "bgr"] = "stored"
     layout: Literal["nchw", "nhwc"] = "nchw"
     dtype: np.dtype[Any] = _FLOAT32
@@ -125,10 +135,7 @@ class Transform:
     @property
     def drawn_blocks(self) -> tuple[int, ...]:
         """Return which blocks of random words behind the first a record takes."""
-        resizing = self.resizing
-        if resizing is None or resizing.kind != ResizeKind.RANDOM_CROP:
-            return ()
-        return blocks_of(RESIZED_CROP_WORDS)
+        return tuple(block for words in self.recipe.drawn_words for block in blocks_of(words))
 
     def restrict(self, *stages: Stage) -> Transform:
         """Return the part of it that belongs to some stages, for batches of uint8."""
@@ -156,4 +163,6 @@ class Transform:
             mean_image=mean_image,
             resizing=self.resizing,
             pad=self.pad,
+            jitter=self.jitter,
+            erasing=self.erasing,
         )

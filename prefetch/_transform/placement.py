@@ -72,6 +72,7 @@ def _reason_for_host(transform: Transform, device: Device, kind: RecordKind) -> 
         (not device.has_device_memory, f"device {device.name} has no memory of its own"),
         (device.name.partition(":")[0] != "cuda", f"device {device.name} is no GPU"),
         (transform.per_record is not None, "per_record is called on the host"),
+        (transform.erasing is not None, "the host does random_erasing"),
         (transform.dtype == np.uint8, "batches of uint8 are pushed as they are"),
         (kind == "encoded", "the records are encoded images, which the host decodes"),
         (

@@ -110,6 +110,8 @@ def drawn_recipe(
         scale=np.ones(1, np.float32) if no_scale else constants((1, channels)[draw.integers(2)]),
         resizing=None,
         pad=0,
+        jitter=None,
+        erasing=None,
     )
 
 

@@ -30,6 +30,8 @@ struct setup {
     bool has_mean_image, flag;
     int64_t resized, pad; /* side that images are resized to, 0 for none; pixels around */
     enum resize_kind kind;
+    bool jitters, erases;
+    enum erasing_mode mode;
 };
 
 /* num_mean_values and num_scales: -1 stands for one a channel. */
@@ -50,6 +52,11 @@ static const struct setup setups[] = {
     {UINT8, NO_LABELS, 0, 3, 0, 1, false, false, 5, 0, SHORTER_SIDE_RESIZED},
     {FLOAT16, NO_LABELS, 0, 4, -1, 1, false, true, 2, 2, BOTH_SIDES_RESIZED},
     {FLOAT32, NO_LABELS, 0, 0, 0, 1, false, false, 0, 1, BOTH_SIDES_RESIZED},
+    {FLOAT32, NO_LABELS, 0, 0, 0, 1, false, false, 0, 0, 0, true, true, ERASES_TO_NUMBERS},
+    {FLOAT16, NO_LABELS, 0, 3, 0, 1, false, true, 0, 1, 0, true, true, ERASES_TO_NUMBERS},
+    {BFLOAT16, NO_LABELS, 0, 2, 0, 1, false, false, 7, 0, 0, true, true, ERASES_TO_ONE_NUMBER},
+    {FLOAT32, NO_LABELS, 0, 0, 0, 1, true, true, 0, 0, 0, false, true, ERASES_TO_ZERO},
+    {UINT8, NO_LABELS, 0, 4, 0, 1, false, true, 0, 0, 0, true, false, 0},
 };
 
 static void *block(const void *bytes, size_t size)
@@ -95,7 +102,7 @@ static void check(const struct part *part, const struct outcome *outcomes, ptrdi
         const struct fault *fault = &outcomes[i].fault;
         assert(outcomes[i].position < part->num_records);
         assert(i == 0 || outcomes[i].position > outcomes[i - 1].position);
-        assert(fault->reason >= ENCODED && fault->reason <= FLOATS_FOR_RESIZE);
+        assert(fault->reason >= ENCODED && fault->reason <= CHANNELS_FOR_JITTER);
         assert(fault->num_numbers >= 0 && fault->num_numbers <= 6);
     }
 }
@@ -135,8 +142,14 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
         .resizing = {setup->kind, setup->resized, setup->resized, setup->flag, 0.08, 1, 0.75, 4.0 / 3,
                      log(0.75), log(4.0 / 3)},
         .pad = setup->pad,
-        .makes_pixels = setup->resized > 0 || setup->pad > 0,
+        .jitters = setup->jitters,
+        .jitter = {{0, 0.5, 1}, {2, 0.5, 1e6}, setup->flag},
+        .erases = setup->erases,
+        .erasing = {0.9, 0.02, 1, log(0.3), log(1 / 0.3), setup->mode, NULL},
+        .makes_pixels = setup->resized > 0 || setup->pad > 0 || setup->jitters,
         .num_words = MOST_WORDS,
+        .jitter_at = NUM_WORDS + RESIZED_CROP_WORDS,
+        .erasing_at = MOST_WORDS - ERASING_WORDS,
         .random_crop = setup->flag,
         .mirror = true,
         .modulo = setup->flag,
@@ -148,6 +161,10 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
     };
     uint8_t *means = floats(recipe.num_mean_values), *scales = floats(recipe.num_scales);
     uint8_t *mean_image = NULL;
+    static uint8_t *noise; /* the same for all: to make it takes longer than all else */
+    if (noise == NULL)
+        noise = floats(NUM_QUANTILES);
+    recipe.erasing.noise = noise;
     recipe.mean_values = means;
     recipe.scales = scales;
     if (setup->has_mean_image) {
@@ -227,114 +244,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     return 0;
 }
 
-#ifndef WITH_LIBFUZZER
-
-#define MAX_SIZE 8192
-#define MAX_SEEDS 256
-
-struct input {
-    uint8_t bytes[MAX_SIZE];
-    size_t size;
-};
-
-static struct input seeds[MAX_SEEDS];
-static struct input current;
-static size_t num_seeds;
-static uint64_t state;
-
-static uint64_t draw(uint64_t below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return below == 0 ? 0 : state % below;
-}
-
-/* What lies near the limits of a wire format. */
-static const uint8_t tokens[] = {0x00, 0x01, 0x7F, 0x80, 0xFF, 0x08, 0x10, 0x18, 0x22, 0x28,
-                                 0x32, 0x35, 0x38, 0x03, 0x04, 0x0B, 0x0C, 0x05, 0x02, 0x40};
-
-static void mutate(struct input *input)
-{
-    const size_t at = (size_t)draw(input->size + 1);
-    const struct input *other = &seeds[draw(num_seeds)];
-    switch (draw(6)) {
-    case 0:
-        if (at < input->size)
-            input->bytes[at] = tokens[draw(sizeof tokens)];
-        break;
-    case 1:
-        if (at < input->size)
-            input->bytes[at] ^= (uint8_t)(1u << draw(8));
-        break;
-    case 2:
-        input->size = at;
-        break;
-    case 3: /* put a byte in */
-        if (input->size < MAX_SIZE) {
-            memmove(input->bytes + at + 1, input->bytes + at, input->size - at);
-            input->bytes[at] = tokens[draw(sizeof tokens)];
-            input->size++;
-        }
-        break;
-    case 4: /* take one out */
-        if (at < input->size) {
-            memmove(input->bytes + at, input->bytes + at + 1, input->size - at - 1);
-            input->size--;
-        }
-        break;
-    default: { /* go on with the end of another */
-        const size_t from = (size_t)draw(other->size + 1);
-        const size_t num = other->size - from;
-        if (at + num <= MAX_SIZE) {
-            memcpy(input->bytes + at, other->bytes + from, num);
-            input->size = at + num;
-        }
-    }
-    }
-}
-
-void __sanitizer_set_death_callback(void (*callback)(void));
-
-static void keep(void)
-{
-    FILE *file = fopen("crash", "wb");
-    if (file != NULL) {
-        fwrite(current.bytes, 1, current.size, file);
-        fclose(file);
-    }
-}
-
-int main(int num_arguments, char **arguments)
-{
-    if (num_arguments < 4 || num_arguments - 3 > MAX_SEEDS) {
-        fprintf(stderr, "usage: fuzz_fill SECONDS SEED FILE...\n");
-        return 2;
-    }
-    const double seconds = atof(arguments[1]);
-    state = strtoull(arguments[2], NULL, 10) * 2 + 1;
-    __sanitizer_set_death_callback(keep);
-    for (int i = 3; i < num_arguments; i++) {
-        FILE *file = fopen(arguments[i], "rb");
-        if (file == NULL) {
-            perror(arguments[i]);
-            return 2;
-        }
-        current.size = fread(current.bytes, 1, MAX_SIZE, file);
-        fclose(file);
-        seeds[num_seeds++] = current;
-        LLVMFuzzerTestOneInput(current.bytes, current.size);
-    }
-    const clock_t end = clock() + (clock_t)(seconds * CLOCKS_PER_SEC);
-    unsigned long num_runs = num_seeds;
-    for (; clock() < end; num_runs++) {
-        current = seeds[draw(num_seeds)];
-        for (uint64_t i = 1 + draw(4); i > 0; i--)
-            mutate(&current);
-        LLVMFuzzerTestOneInput(current.bytes, current.size);
-    }
-    printf("%lu inputs\n", num_runs);
-    return 0;
-}
-
-#endif
+#include "drive.h"

@@ -69,6 +69,8 @@ def tasks(draw: st.DrawFn) -> Task:
         mean_image=None,
         resizing=None,
         pad=0,
+        jitter=None,
+        erasing=None,
     )
     if dtype != np.uint8:
         recipe = draw(arithmetic(recipe, batch.image_shape))
@@ -172,6 +174,8 @@ def test_every_combination_of_options_makes_the_twins_bytes(kernels: dict[str, H
             mean_image=image if means == "image" and computes else None,
             resizing=None,
             pad=0,
+            jitter=None,
+            erasing=None,
         )
         staged = rng.integers(0, 256, batch.nbytes, np.uint8)
         batch.table(staged)[:, :3] = rng.integers(0, 2**32, (4, 3), np.uint32)
@@ -205,6 +209,8 @@ def test_a_multiply_and_a_subtraction_are_two_roundings(kernels: dict[str, HostK
         mean_image=None,
         resizing=None,
         pad=0,
+        jitter=None,
+        erasing=None,
     )
     found = np.empty((1, 1, 1, 256), np.float32)
     run(kernels, Task(batch, recipe, found.dtype, staged), found)
@@ -244,6 +250,8 @@ def test_each_float16_is_the_nearest(kernels: dict[str, HostKernel]) -> None:
         mean_image=values.reshape(1, 1, -1),
         resizing=None,
         pad=0,
+        jitter=None,
+        erasing=None,
     )
     found = np.empty(values.size, np.float16)
     run(kernels, Task(batch, recipe, found.dtype, staged), found)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memory import open_device
 from memory._device.bfloat16 import dtype_of
 from memory.testing import peek
+from prefetch._kernels.contract import UNCHANGED, Jitter
 from prefetch._record.faults import Fault
 from prefetch._record.wire import encode_datum
 from prefetch._ring.lease import Lease
@@ -51,10 +52,14 @@ def cases(draw: st.DrawFn) -> Case:
     num_means = {"one": 1, "each": channels}.get(means, 0)
     num_scales = 0 if dtype == np.uint8 else draw(st.sampled_from([0, 1, channels]))
     forced = draw(st.sampled_from(["none", "none", "force_color", "force_gray"]))
+    jitter = None
+    if means != "image" and draw(st.integers(0, 3)) == 0:
+        jitter = Jitter((0.5, 1.5), UNCHANGED, (0.0, 2.0), draw(st.booleans()))
     transform = Transform(
         train=draw(st.booleans()),
         crop_size=crop_size,
         mirror=draw(st.booleans()),
+        jitter=jitter,
         mean_value=tuple(rng.normal(scale=100, size=num_means).tolist()),
         mean_image=rng.random(shape, np.float32) * 255 if means == "image" else None,
         scale=tuple(rng.normal(size=num_scales).tolist()) or (1.0,),
@@ -67,7 +72,7 @@ def cases(draw: st.DrawFn) -> Case:
     num = draw(st.integers(1, 6))
     odd = [draw(st.integers(0, 3)) == 0 for _ in range(num)]
     values = tuple(draw(records(shape, crop_size, rng, is_odd=is_odd)) for is_odd in odd)
-    words = rng.integers(0, 2**32, (num, 3), dtype=np.uint32)
+    words = rng.integers(0, 2**32, (num, 7), dtype=np.uint32)
     return Case(values, words, transform, draw(st.integers(0, num)))
 
 

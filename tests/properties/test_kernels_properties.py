@@ -13,7 +13,23 @@ from hypothesis import strategies as st
 
 from prefetch._kernels import _c, reference
 from prefetch._kernels.boxes import needed_box
-from prefetch._kernels.contract import Part, Recipe, ResizeKind, Resizing
+from prefetch._kernels.contract import (
+    UNCHANGED,
+    Erasing,
+    ErasingMode,
+    Jitter,
+    Part,
+    Recipe,
+    ResizeKind,
+    Resizing,
+)
+from prefetch._kernels.erasing import noise_table
+from prefetch._plan.random_words import (
+    ERASING_WORDS,
+    JITTER_WORDS,
+    NUM_WORDS,
+    RESIZED_CROP_WORDS,
+)
 from prefetch._record.wire import encode_datum
 from prefetch._transform.options import Transform
 
@@ -23,6 +39,7 @@ if TYPE_CHECKING:
     from prefetch._kernels.contract import Kernels, Outcome
 
 CANARY = 0xA5
+MOST_WORDS = NUM_WORDS + len(RESIZED_CROP_WORDS) + len(JITTER_WORDS) + len(ERASING_WORDS)
 LABEL_TYPES = "bBhHiIqQefd"
 SPECIAL_FLOATS = np.array(
     [0x00000000, 0x80000000, 0x00000001, 0x7F800000, 0xFF800000, 0x7F800001, 0x7FC12345,
@@ -139,6 +156,28 @@ def resizings(draw: st.DrawFn, crop_size: int) -> Resizing | None:
 
 
 @st.composite
+def jitters(draw: st.DrawFn) -> Jitter | None:
+    """Draw how colours are changed; mostly not at all."""
+    if draw(st.integers(0, 2)) > 0:
+        return None
+    factors = st.sampled_from([UNCHANGED, (0.0, 0.0), (0.6, 1.4), (1.0, 3.0), (0.0, 1e6)])
+    return Jitter(draw(factors), draw(factors), draw(factors), draw(st.booleans()))
+
+
+@st.composite
+def erasings(draw: st.DrawFn) -> Erasing | None:
+    """Draw how boxes are written over; mostly not at all."""
+    if draw(st.integers(0, 2)) > 0:
+        return None
+    share = draw(st.sampled_from([0.02, 0.3, 1.0]))
+    log_ratio = draw(st.sampled_from([0.0, math.log(0.3), math.log(1e-6)]))
+    mode = draw(st.sampled_from(ErasingMode))
+    noise = None if mode == ErasingMode.CONST else noise_table()
+    probability = draw(st.sampled_from([0.0, 0.5, 1.0]))
+    return Erasing(probability, 0.02, share, log_ratio, -log_ratio, mode, noise)
+
+
+@st.composite
 def recipes(draw: st.DrawFn, shape: tuple[int, int, int], crop_size: int, *, computes: bool) -> Any:
     """Draw a recipe that mostly fits the records."""
     channels = shape[0]
@@ -177,6 +216,8 @@ def recipes(draw: st.DrawFn, shape: tuple[int, int, int], crop_size: int, *, com
         mean_image=mean_image,
         resizing=None if whole else draw(resizings(crop_size)),
         pad=0 if whole else draw(st.sampled_from([0, 0, 0, 1, 3])),
+        jitter=None if whole else draw(jitters()),
+        erasing=draw(erasings()) if computes else None,
     )
 
 
@@ -194,7 +235,7 @@ def tasks(draw: st.DrawFn) -> Task:
         values.append(unaligned(draw(records(own, rng)), draw(st.integers(0, 7))))
     return Task(
         values=values,
-        words=rng.integers(0, 2**32, (2 * num, 50), dtype=np.uint32)[::2, :43],
+        words=rng.integers(0, 2**32, (2 * num, 99), dtype=np.uint32)[::2, :MOST_WORDS],
         recipe=recipe,
         sample=recipe.sample_shape(*shape),
         dtype=dtype,
@@ -246,7 +287,7 @@ def test_both_kernels_fill_rows_from_images_alike(task: Task, channels: int, see
     height, width = task.sample[:2] if task.recipe.channels_last else task.sample[1:]
     larger = 3 if task.recipe.crop_height else 0
     image = rng.integers(0, 256, (height + larger, width + larger, channels), dtype=np.uint8)
-    words = rng.integers(0, 2**32, 43, dtype=np.uint32)
+    words = rng.integers(0, 2**32, MOST_WORDS, dtype=np.uint32)
     pieces: list[tuple[NDArray[np.uint8], Part | None]] = [(image, None)]
     fits = reference.fill_image(image, words, np.zeros(task.sample, task.dtype), task.recipe, None)
     if fits is None:
@@ -321,6 +362,8 @@ def test_both_kernels_take_any_fields_alike(value: bytes, cut: int) -> None:
         mean_image=None,
         resizing=None,
         pad=0,
+        jitter=None,
+        erasing=None,
     )
     task = Task(
         values=[memoryview(value), memoryview(value[:cut])],

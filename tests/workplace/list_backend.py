@@ -9,7 +9,7 @@ import lmdb
 
 from prefetch._errors.classes import FeedClosedError
 from prefetch._source import open_backend
-from prefetch._source.backend import SampledRecord, StoredBytes
+from prefetch._source.backend import Fingerprint, SampledRecord, StoredBytes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -74,6 +74,9 @@ class ListDatabase:
 
     def end_keys(self) -> tuple[bytes, bytes]:
         return self._records[0][0], self._records[-1][0]
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(self.num_records, self.path)
 
     def stored_bytes(self) -> StoredBytes:
         return StoredBytes(*[sum(len(key) + len(value) for key, value in self._records)] * 3)

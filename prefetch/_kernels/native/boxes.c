@@ -5,12 +5,6 @@
 
 enum { TRIES = 10, WORDS_A_TRY = 4 };
 
-/* Doubles have a rounding after each operation, as Python's; see FLT_EVAL_METHOD in kernels.h. */
-static double draw_between(uint32_t word, double low, double high)
-{
-    return low + word / 4294967296.0 * (high - low);
-}
-
 static struct box middle_box(const struct shape *shape, int64_t height, int64_t width)
 {
     return (struct box){(size_t)(shape->height - height) / 2, (size_t)(shape->width - width) / 2,

@@ -62,6 +62,10 @@ bool check_fit(const struct shape *shape, const struct recipe *recipe,
     }
     if (recipe->resizes && is_float)
         return set_fault(fault, FLOATS_FOR_RESIZE, 0, NULL);
+    if (recipe->jitters && is_float)
+        return set_fault(fault, FLOATS_FOR_JITTER, 0, NULL);
+    if (recipe->jitters && channels != 1 && channels != 3)
+        return set_fault(fault, CHANNELS_FOR_JITTER, NUMBERS(channels));
     if (whole.height < recipe->crop_height || whole.width < recipe->crop_width)
         return set_fault(
             fault, SMALLER_THAN_CROP,

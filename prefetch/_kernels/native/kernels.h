@@ -53,6 +53,8 @@ enum reason {
     MEAN_IMAGE_DIFFERS = 63,
     FLOATS_AS_UINT8 = 64,
     FLOATS_FOR_RESIZE = 65,
+    FLOATS_FOR_JITTER = 66,
+    CHANNELS_FOR_JITTER = 67,
     OUT_OF_MEMORY = 1000 /* no fault of a record: fill_part() stops */
 };
 
@@ -110,7 +112,12 @@ enum element { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 enum word { MIRROR_WORD, ROW_WORD, COLUMN_WORD, NUM_WORDS };
 
 /* Behind them, in columns of their own, those of the operations that draw more, where they do. */
-enum { RESIZED_CROP_WORDS = 40, MOST_WORDS = NUM_WORDS + RESIZED_CROP_WORDS };
+enum {
+    RESIZED_CROP_WORDS = 40,
+    JITTER_WORDS = 4,
+    ERASING_WORDS = 44,
+    MOST_WORDS = NUM_WORDS + RESIZED_CROP_WORDS + JITTER_WORDS + ERASING_WORDS
+};
 
 /* Images are resized to at most so many pixels a side. */
 enum { MOST_RESIZED = 65535 };
@@ -130,6 +137,27 @@ struct resizing {
     double least_scale, most_scale, least_ratio, most_ratio, log_least_ratio, log_most_ratio;
 };
 
+/* Jitter of _kernels/contract.py: the least and greatest factors of brightness, contrast and
+ * saturation; both 1: left out. */
+struct jitter {
+    double low[3], high[3];
+    bool red_first;
+};
+
+enum { MOST_FACTOR = 1000000 };
+
+/* Quantiles of the normal distribution that noise is made of. */
+enum { NUM_QUANTILES = 65536 };
+
+enum erasing_mode { ERASES_TO_ZERO, ERASES_TO_ONE_NUMBER, ERASES_TO_NUMBERS };
+
+/* Erasing of _kernels/contract.py. */
+struct erasing {
+    double probability, least_scale, most_scale, log_least_ratio, log_most_ratio;
+    enum erasing_mode mode;
+    const uint8_t *noise; /* float32 (NUM_QUANTILES,) of any alignment; NULL where zeros are written */
+};
+
 /* Recipe of _kernels/contract.py. Arrays are float32, of any alignment. */
 struct recipe {
     int64_t crop_height, crop_width; /* 0 for none */
@@ -145,8 +173,13 @@ struct recipe {
     bool resizes;
     struct resizing resizing;
     int64_t pad;
-    bool makes_pixels; /* whether it resizes or pads */
+    bool jitters;
+    struct jitter jitter;
+    bool erases;
+    struct erasing erasing;
+    bool makes_pixels; /* whether it resizes, pads or jitters */
     size_t num_words;  /* of a record, NUM_WORDS at least */
+    size_t jitter_at, erasing_at; /* their first words' columns */
 };
 
 /* Pixels in memory: those of a record, or of a decoded image. Steps are in bytes. */
@@ -191,11 +224,19 @@ static inline uint32_t reduce_word(uint32_t word, int64_t extent, bool modulo)
     return (uint32_t)(modulo ? word % range : (word * range) >> 32);
 }
 
+/* Return a number between two, evenly drawn: draw_between of _plan/random_words.py. Doubles have a
+ * rounding after each operation, as Python's. */
+static inline double draw_between(uint32_t word, double low, double high)
+{
+    return low + word / 4294967296.0 * (high - low);
+}
+
 /* made_pixels.c */
 
-/* Make the pixels that the crop is taken from, of those of an image: resized, padded. The image then
- * is of memory of this thread, until the next call. Where a crop follows, its pixels alone are
- * made. Only for a recipe that makes_pixels. False: out of memory. */
+/* Make the pixels that the crop is taken from, of those of an image: resized, padded, and, of those
+ * in the crop, of other colours. The image then is of memory of this thread, until the next call.
+ * Where a crop follows, its pixels alone are made. Only for a recipe that makes_pixels. False: out
+ * of memory. */
 bool make_pixels(struct image *image, const uint32_t *words, const struct recipe *recipe);
 
 /* transform.c */
@@ -237,6 +278,27 @@ struct plane {
 struct line_blend;
 struct line_resampling;
 
+/* A step of colour jitter: each pixel becomes base + factor * (pixel - base). */
+struct jitter_step {
+    enum { NO_BASE, ONE_BASE, GREY_BASE } base_kind; /* GREY_BASE: of three channels only */
+    float base, factor;
+};
+
+/* At most so many pixels are jittered in a run, so that float32 holds the sum of their grey. */
+enum { MOST_JITTERED = 65536 };
+
+struct jitter_run {
+    uint8_t *planes[3]; /* red, green and blue; or one plane */
+    size_t num_channels; /* 1 or 3 */
+    size_t num;          /* pixels, at most MOST_JITTERED */
+    struct jitter_step steps[3];
+    int num_steps;
+    bool sums; /* whether the sum is asked for */
+};
+
+/* Numbers of noise that are drawn at once. */
+enum { NOISE_NUMBERS = 64 };
+
 struct loops {
     /* (pixel - mean) * scale. */
     void (*plane_from_bytes)(const struct plane *plane);
@@ -250,6 +312,10 @@ struct loops {
     /* resize_loops.h */
     void (*blend_lines)(const struct line_blend *blend);
     void (*resample_lines)(const struct line_resampling *resampling);
+    /* Change pixels in place; return the sum of their grey, if it is asked for. */
+    uint64_t (*jitter_bytes)(const struct jitter_run *run);
+    /* Store NOISE_NUMBERS float32 of the table: those of a key's words from a block of four on. */
+    void (*draw_noise)(const uint32_t key[2], uint32_t block, const uint8_t *table, uint8_t *to);
 };
 
 extern const struct loops baseline_loops;

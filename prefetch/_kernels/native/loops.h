@@ -16,6 +16,8 @@
 #pragma fp_contract(off)
 #endif
 
+#include "effect_loops.h" /* under the pragma */
+
 INLINE float load_float(const uint8_t *from)
 {
     float value;
@@ -241,4 +243,6 @@ const struct loops LOOPS = {
     .join_three = join_three,
     .blend_lines = blend_lines,
     .resample_lines = resample_lines,
+    .jitter_bytes = jitter_bytes,
+    .draw_noise = draw_noise,
 };

@@ -2,13 +2,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "jitter.h"
 #include "kernels.h"
 #include "resize.h"
 
 struct made_scratch {
     struct resize_scratch resize;
-    uint8_t *padded;
-    size_t num_padded; /* bytes there are */
+    struct scratch_bytes padded, jittered;
 };
 
 static pthread_key_t scratch_key;
@@ -19,7 +19,8 @@ static void free_scratch(void *pointer)
 {
     struct made_scratch *scratch = pointer;
     free_resize_scratch(&scratch->resize);
-    free(scratch->padded);
+    free(scratch->padded.bytes);
+    free(scratch->jittered.bytes);
     free(scratch);
 }
 
@@ -73,28 +74,38 @@ static bool resize_pixels(struct image *image, const uint32_t *words, const stru
     return true;
 }
 
+/* Return memory for so many pixels; NULL: there is none. */
+static uint8_t *hold_pixels(struct scratch_bytes *scratch, size_t rows, size_t columns,
+                            size_t pixel_bytes)
+{
+    /* Sizes are below 2^31 each; three of them may be more than there are numbers for. */
+    if (rows > SIZE_MAX / columns / pixel_bytes)
+        return NULL;
+    const size_t size = rows * columns * pixel_bytes;
+    if (size > scratch->size) {
+        uint8_t *grown = realloc(scratch->bytes, size);
+        if (grown == NULL)
+            return NULL;
+        scratch->bytes = grown;
+        scratch->size = size;
+    }
+    return scratch->bytes;
+}
+
 static bool pad_pixels(struct image *image, size_t pad, struct made_scratch *scratch)
 {
     const size_t channels = (size_t)image->shape.channels;
     const size_t height = (size_t)image->shape.height, width = (size_t)image->shape.width;
     const size_t pixel_size = image->is_float ? 4 : 1;
     const size_t rows = height + 2 * pad, columns = width + 2 * pad;
-    /* Sizes are below 2^31 each; three of them may be more than there are numbers for. */
-    if (rows > SIZE_MAX / columns / channels / pixel_size)
+    uint8_t *pixels = hold_pixels(&scratch->padded, rows, columns, channels * pixel_size);
+    if (pixels == NULL)
         return false;
-    const size_t size = rows * columns * channels * pixel_size;
-    if (size > scratch->num_padded) {
-        uint8_t *grown = realloc(scratch->padded, size);
-        if (grown == NULL)
-            return false;
-        scratch->padded = grown;
-        scratch->num_padded = size;
-    }
-    memset(scratch->padded, 0, size);
+    memset(pixels, 0, rows * columns * channels * pixel_size);
     /* Interleaved pixels stay so: a line of them is copied in one piece. */
     const bool is_planar = image->is_float || image->pixel_step == 1;
     struct image padded = *image;
-    padded.pixels = scratch->padded;
+    padded.pixels = pixels;
     padded.pixel_step = is_planar ? pixel_size : channels;
     padded.row_step = columns * padded.pixel_step;
     padded.channel_step = is_planar ? rows * padded.row_step : 1;
@@ -105,7 +116,7 @@ static bool pad_pixels(struct image *image, size_t pad, struct made_scratch *scr
         for (size_t y = 0; y < height; y++) {
             const uint8_t *from =
                 image->pixels + channel * image->channel_step + y * image->row_step;
-            uint8_t *to = scratch->padded + channel * padded.channel_step +
+            uint8_t *to = pixels + channel * padded.channel_step +
                           (y + pad) * padded.row_step + pad * padded.pixel_step;
             if (image->pixel_step == padded.pixel_step)
                 memcpy(to, from, width * padded.pixel_step);
@@ -118,6 +129,24 @@ static bool pad_pixels(struct image *image, size_t pad, struct made_scratch *scr
     return true;
 }
 
+static bool jitter_pixels(struct image *image, const uint32_t *words,
+                          const struct recipe *recipe, struct made_scratch *scratch)
+{
+    const struct box box = choose_crop_box(&image->shape, words, recipe);
+    uint8_t *planes = hold_pixels(&scratch->jittered, box.height, box.width,
+                                  (size_t)image->shape.channels);
+    if (planes == NULL)
+        return false;
+    jitter_box(image, box, words + recipe->jitter_at, &recipe->jitter, planes);
+    image->pixels = planes;
+    image->pixel_step = 1;
+    image->row_step = box.width;
+    image->channel_step = box.height * box.width;
+    image->prefetch_distance = 0;
+    place_in_whole(image, box, image->shape);
+    return true;
+}
+
 bool make_pixels(struct image *image, const uint32_t *words, const struct recipe *recipe)
 {
     struct made_scratch *scratch = find_scratch();
@@ -125,5 +154,7 @@ bool make_pixels(struct image *image, const uint32_t *words, const struct recipe
         return false;
     if (recipe->resizes && !resize_pixels(image, words, recipe, scratch))
         return false;
-    return recipe->pad == 0 || pad_pixels(image, (size_t)recipe->pad, scratch);
+    if (recipe->pad > 0 && !pad_pixels(image, (size_t)recipe->pad, scratch))
+        return false;
+    return !recipe->jitters || jitter_pixels(image, words, recipe, scratch);
 }

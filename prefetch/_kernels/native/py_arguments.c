@@ -84,6 +84,7 @@ void py_release_recipe(struct held_recipe *held)
     py_release_buffer(&held->mean_values);
     py_release_buffer(&held->scales);
     py_release_buffer(&held->mean_image);
+    py_release_buffer(&held->noise);
 }
 
 /* The fields of prefetch._kernels.contract.Recipe, in its order. */
@@ -101,6 +102,8 @@ enum recipe_field {
     MEAN_IMAGE,
     RESIZING,
     PAD,
+    JITTER,
+    ERASING,
     NUM_RECIPE_FIELDS
 };
 
@@ -162,6 +165,79 @@ static bool take_resizing(PyObject *tuple, struct recipe *recipe)
     return true;
 }
 
+/* The fields of prefetch._kernels.contract.Jitter, in its order. */
+static bool take_jitter(PyObject *tuple, struct recipe *recipe)
+{
+    PyObject *item = PyTuple_GetItem(tuple, JITTER);
+    if (item == NULL || item == Py_None)
+        return item != NULL;
+    struct jitter *jitter = &recipe->jitter;
+    double *low = jitter->low, *high = jitter->high;
+    int red_first;
+    if (!PyTuple_Check(item)) {
+        PyErr_SetString(PyExc_TypeError, "jitter must be a Jitter, or None");
+        return false;
+    }
+    if (!PyArg_ParseTuple(item, "(dd)(dd)(dd)p", &low[0], &high[0], &low[1], &high[1], &low[2],
+                          &high[2], &red_first))
+        return false;
+    for (int i = 0; i < 3; i++) {
+        if (low[i] >= 0 && low[i] <= high[i] && high[i] <= MOST_FACTOR)
+            continue;
+        PyErr_Format(PyExc_ValueError, "factors of jitter must be bounds from 0 to %d",
+                     MOST_FACTOR);
+        return false;
+    }
+    jitter->red_first = red_first != 0;
+    recipe->jitters = true;
+    recipe->jitter_at = recipe->num_words;
+    recipe->num_words += JITTER_WORDS;
+    return true;
+}
+
+static bool take_noise(PyObject *item, struct held_recipe *held)
+{
+    if (!py_take_buffer(item, &held->noise, PyBUF_C_CONTIGUOUS, 1, "noise"))
+        return false;
+    held->recipe.erasing.noise = held->noise.buf;
+    if (py_has_type(&held->noise, 'f', 4) && held->noise.shape[0] == NUM_QUANTILES)
+        return true;
+    PyErr_Format(PyExc_ValueError, "noise must be float32, %d values", NUM_QUANTILES);
+    return false;
+}
+
+/* The fields of prefetch._kernels.contract.Erasing, in its order. */
+static bool take_erasing(PyObject *tuple, struct held_recipe *held)
+{
+    PyObject *item = PyTuple_GetItem(tuple, ERASING), *noise;
+    if (item == NULL || item == Py_None)
+        return item != NULL;
+    struct recipe *recipe = &held->recipe;
+    struct erasing *erasing = &recipe->erasing;
+    int mode;
+    if (!PyTuple_Check(item)) {
+        PyErr_SetString(PyExc_TypeError, "erasing must be an Erasing, or None");
+        return false;
+    }
+    if (!PyArg_ParseTuple(item, "dddddiO", &erasing->probability, &erasing->least_scale,
+                          &erasing->most_scale, &erasing->log_least_ratio,
+                          &erasing->log_most_ratio, &mode, &noise))
+        return false;
+    if (mode < ERASES_TO_ZERO || mode > ERASES_TO_NUMBERS ||
+        !(erasing->least_scale > 0 && erasing->least_scale <= erasing->most_scale &&
+          erasing->most_scale <= 1 && erasing->log_least_ratio <= erasing->log_most_ratio)) {
+        PyErr_SetString(PyExc_ValueError, "erasing has bounds that are no bounds, or no mode");
+        return false;
+    }
+    if (mode != ERASES_TO_ZERO && !take_noise(noise, held))
+        return false;
+    erasing->mode = (enum erasing_mode)mode;
+    recipe->erases = true;
+    recipe->erasing_at = recipe->num_words;
+    recipe->num_words += ERASING_WORDS;
+    return true;
+}
+
 static bool take_floats(PyObject *tuple, enum recipe_field field, Py_buffer *view, int num_axes,
                         const char *name)
 {
@@ -213,14 +289,16 @@ bool py_take_recipe(PyObject *tuple, enum element element, struct held_recipe *h
     recipe->num_words = NUM_WORDS;
     if (!take_size(tuple, CROP_HEIGHT, "crop_height", &recipe->crop_height) ||
         !take_size(tuple, CROP_WIDTH, "crop_width", &recipe->crop_width) ||
-        !take_size(tuple, PAD, "pad", &recipe->pad) || !take_resizing(tuple, recipe))
+        !take_size(tuple, PAD, "pad", &recipe->pad) || !take_resizing(tuple, recipe) ||
+        !take_jitter(tuple, recipe))
         return false;
-    recipe->makes_pixels = recipe->resizes || recipe->pad > 0;
+    recipe->makes_pixels = recipe->resizes || recipe->pad > 0 || recipe->jitters;
     if (!take_flag(tuple, RANDOM_CROP, &recipe->random_crop) ||
         !take_flag(tuple, MIRROR, &recipe->mirror) || !take_flag(tuple, MODULO, &recipe->modulo) ||
         !take_flag(tuple, SWAP_CHANNELS, &recipe->swap_channels) ||
         !take_flag(tuple, CHANNELS_LAST, &recipe->channels_last) ||
-        !take_flag(tuple, UNIT_RANGE, &recipe->unit_range) || !take_arrays(tuple, held)) {
+        !take_flag(tuple, UNIT_RANGE, &recipe->unit_range) || !take_arrays(tuple, held) ||
+        !take_erasing(tuple, held)) {
         py_release_recipe(held);
         return false;
     }
@@ -228,6 +306,8 @@ bool py_take_recipe(PyObject *tuple, enum element element, struct held_recipe *h
     const char *contradiction = NULL;
     if (element == UINT8 && (computes || recipe->multiplies || recipe->unit_range))
         contradiction = "rows of uint8 can have neither a mean nor a scale";
+    else if (element == UINT8 && recipe->erases)
+        contradiction = "rows of uint8 cannot be erased";
     else if ((recipe->crop_height == 0) != (recipe->crop_width == 0))
         contradiction = "a crop has a height and a width, or neither";
     else if (recipe->mean_image != NULL && (recipe->makes_pixels || recipe->unit_range))

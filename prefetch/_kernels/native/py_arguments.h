@@ -65,7 +65,7 @@ bool py_check_words(const Py_buffer *view, int axis, size_t least);
 /* A Recipe with the buffers that it refers to. */
 struct held_recipe {
     struct recipe recipe;
-    Py_buffer mean_values, scales, mean_image;
+    Py_buffer mean_values, scales, mean_image, noise;
 };
 
 /* Take a Recipe for rows of some type; holds nothing where it fails. */

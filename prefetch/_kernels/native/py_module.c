@@ -1,9 +1,12 @@
 /* prefetch._kernels._c: the kernels for Python. The signatures are in prefetch/_kernels/_c.pyi. */
+#include "jpeg_stamp.h"
 #include "philox.h"
 #include "py_arguments.h"
+#include "py_digest.h"
 #include "py_fill.h"
 #include "py_mix.h"
 #include "py_resize.h"
+#include "py_jpeg.h"
 #include "py_spans.h"
 #include "py_sums.h"
 
@@ -78,6 +81,20 @@ static PyMethodDef functions[] = {
         "Find the pixels of raw records of a shape, as prefetch._kernels.sums.find_bytes does."),
     PY_METHOD(add_up, "add_up(images, first, sums, /)\n--\n\n"
                       "Add images to sums, as prefetch._kernels.sums.add_up does."),
+    PY_METHOD(digest, "digest(content, /)\n--\n\n"
+                      "Return 16 bytes that tell contents apart, as prefetch._kernels.digest does."),
+    PY_METHOD(splice_jpeg,
+              "splice_jpeg(data, top, left, height, width, to, /)\n--\n\n"
+              "Make a small JPEG file of those segments of a file with restart markers that a "
+              "window needs."),
+    PY_METHOD(find_restarts,
+              "find_restarts(data, /)\n--\n\n"
+              "Return how many MCUs are between the restart markers of a JPEG file that can be "
+              "decoded in part, and whether it has a stamp; None for any other."),
+    PY_METHOD(add_restarts,
+              "add_restarts(data, most, /)\n--\n\n"
+              "Return a JPEG file of the same coefficients with restart markers and a stamp, or why "
+              "there is none."),
     PY_METHOD(mix_rows, "mix_rows(rows, lam, /)\n--\n\n"
                         "Mix each row with that at the same place from the end by weighted sums, "
                         "as prefetch._kernels.mixing.mix_rows does."),
@@ -99,5 +116,6 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__c(void)
 {
     choose_loops();
+    choose_checksums();
     return PyModuleDef_Init(&definition);
 }

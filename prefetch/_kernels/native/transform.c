@@ -1,5 +1,6 @@
 /* A record's window into its row: which window it is, and the rows that need no line of their own
  * arranged. */
+#include "erasing.h"
 #include "window.h"
 
 #if defined(__SSE2__) || defined(_M_X64)
@@ -99,5 +100,11 @@ bool transform_image(const struct image *image, const uint32_t *words,
         fill_planes(image, &window, recipe, row);
     else
         fill_lines(image, &window, recipe, element, row);
+    if (recipe->erases) {
+        const struct shape made = {shape->channels, (int64_t)window.num_rows,
+                                   (int64_t)window.num_columns};
+        erase_box(row, element, &made, recipe->channels_last, words + recipe->erasing_at,
+                  &recipe->erasing);
+    }
     return false;
 }

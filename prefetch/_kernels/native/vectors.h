@@ -46,6 +46,32 @@ INLINE vector vector_multiply(vector left, vector right)
     return _mm256_mul_ps(left, right);
 }
 
+INLINE vector vector_add(vector left, vector right)
+{
+    return _mm256_add_ps(left, right);
+}
+
+/* At least 0 and at most 255. */
+INLINE vector vector_clip(vector value)
+{
+    return _mm256_min_ps(_mm256_max_ps(value, _mm256_setzero_ps()), _mm256_set1_ps(255));
+}
+
+/* Without the fraction; of numbers that int32 can hold. */
+INLINE vector vector_truncate(vector value)
+{
+    return _mm256_round_ps(value, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
+
+/* Store numbers that int32 can hold, without their fraction, at least 0 and at most 255. */
+INLINE void vector_store_bytes(uint8_t *to, vector value)
+{
+    const __m256i whole = _mm256_cvttps_epi32(value);
+    const __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storel_epi64((__m128i *)(void *)to, _mm_packus_epi16(words, words));
+}
+
 INLINE vector vector_reverse(vector value)
 {
     return _mm256_permutevar8x32_ps(value, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0));
@@ -126,6 +152,31 @@ INLINE vector vector_multiply(vector left, vector right)
     return (vector){_mm_mul_ps(left.low, right.low), _mm_mul_ps(left.high, right.high)};
 }
 
+INLINE vector vector_add(vector left, vector right)
+{
+    return (vector){_mm_add_ps(left.low, right.low), _mm_add_ps(left.high, right.high)};
+}
+
+INLINE vector vector_clip(vector value)
+{
+    const __m128 least = _mm_setzero_ps(), most = _mm_set1_ps(255);
+    return (vector){_mm_min_ps(_mm_max_ps(value.low, least), most),
+                    _mm_min_ps(_mm_max_ps(value.high, least), most)};
+}
+
+INLINE vector vector_truncate(vector value)
+{
+    return (vector){_mm_cvtepi32_ps(_mm_cvttps_epi32(value.low)),
+                    _mm_cvtepi32_ps(_mm_cvttps_epi32(value.high))};
+}
+
+INLINE void vector_store_bytes(uint8_t *to, vector value)
+{
+    const __m128i words =
+        _mm_packs_epi32(_mm_cvttps_epi32(value.low), _mm_cvttps_epi32(value.high));
+    _mm_storel_epi64((__m128i *)(void *)to, _mm_packus_epi16(words, words));
+}
+
 INLINE vector vector_reverse(vector value)
 {
     return (vector){_mm_shuffle_ps(value.high, value.high, _MM_SHUFFLE(0, 1, 2, 3)),
@@ -171,6 +222,30 @@ INLINE vector vector_subtract(vector left, vector right)
 INLINE vector vector_multiply(vector left, vector right)
 {
     return (vector){{vmulq_f32(left.val[0], right.val[0]), vmulq_f32(left.val[1], right.val[1])}};
+}
+
+INLINE vector vector_add(vector left, vector right)
+{
+    return (vector){{vaddq_f32(left.val[0], right.val[0]), vaddq_f32(left.val[1], right.val[1])}};
+}
+
+INLINE vector vector_clip(vector value)
+{
+    const float32x4_t least = vdupq_n_f32(0), most = vdupq_n_f32(255);
+    return (vector){{vminq_f32(vmaxq_f32(value.val[0], least), most),
+                     vminq_f32(vmaxq_f32(value.val[1], least), most)}};
+}
+
+INLINE vector vector_truncate(vector value)
+{
+    return (vector){{vrndq_f32(value.val[0]), vrndq_f32(value.val[1])}};
+}
+
+INLINE void vector_store_bytes(uint8_t *to, vector value)
+{
+    const int16x8_t words = vcombine_s16(vqmovn_s32(vcvtq_s32_f32(value.val[0])),
+                                         vqmovn_s32(vcvtq_s32_f32(value.val[1])));
+    vst1_u8(to, vqmovun_s16(words));
 }
 
 INLINE float32x4_t reverse_half(float32x4_t value)
@@ -221,6 +296,27 @@ INLINE vector vector_subtract(vector left, vector right)
 INLINE vector vector_multiply(vector left, vector right)
 {
     return left * right;
+}
+
+INLINE vector vector_add(vector left, vector right)
+{
+    return left + right;
+}
+
+INLINE vector vector_clip(vector value)
+{
+    const float positive = value > 0 ? value : 0;
+    return positive < 255 ? positive : 255;
+}
+
+INLINE vector vector_truncate(vector value)
+{
+    return (float)(int32_t)value;
+}
+
+INLINE void vector_store_bytes(uint8_t *to, vector value)
+{
+    *to = (uint8_t)vector_clip(value);
 }
 
 INLINE vector vector_reverse(vector value)

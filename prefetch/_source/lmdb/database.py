@@ -12,7 +12,7 @@ from prefetch._errors.classes import CorruptDatabaseError, FeedClosedError, Sour
 from prefetch._errors.context import error_context
 from prefetch._errors.printable import printable_path
 from prefetch._kernels import selection
-from prefetch._source.backend import StoredBytes
+from prefetch._source.backend import Fingerprint, StoredBytes
 from prefetch._source.lmdb.index import RecordIndex
 from prefetch._source.lmdb.mapped import MappedPages
 from prefetch._source.lmdb.pages import TreePages
@@ -198,6 +198,11 @@ class LmdbDatabase:
             assert first is not None, "a snapshot holds at least one record"
             assert last is not None
             return pages.key(first, 0), pages.key(last, pages.record_count(last) - 1)
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what tells the snapshot from others: its last transaction and both its ends."""
+        state = f"transaction {self.snapshot.meta.txn_id}, ends {self.snapshot.ends_digest}"
+        return Fingerprint(self.num_records, state)
 
     def stored_bytes(self) -> StoredBytes:
         """Return what the data file takes."""

@@ -15,6 +15,7 @@ Truncation of the file, or an I/O error, under a mapping that is being read kill
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from contextlib import ExitStack, contextmanager, suppress
@@ -138,6 +139,11 @@ class Snapshot:
         # In this order: a commit in between has a number that is not explained yet.
         if self._explained.get(self._last_txn()) != modified_ns:
             self._explain()
+
+    @property
+    def ends_digest(self) -> str:
+        """SHA-256 of the leaf pages and values of the first and last record, in hexadecimal."""
+        return hashlib.sha256(self._ends).hexdigest()
 
     def _last_txn(self) -> int:
         try:

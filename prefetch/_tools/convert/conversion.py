@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -21,6 +22,7 @@ from prefetch._tools.convert.examples import Example
 from prefetch._tools.convert.inputs.images import one_thread_a_call
 from prefetch._tools.convert.read_ahead import read_in_order
 from prefetch._tools.convert.report import FINISHED_FILE, Report, finished_report, finished_text
+from prefetch._tools.convert.restart_markers import MARKED
 from prefetch._tools.convert.resume import Stored, check_unchanged, note_of
 
 if TYPE_CHECKING:
@@ -195,6 +197,8 @@ class _Tally:
         self._one_shape_in = one_shape_in
         self._num_turned = self._num_remarked = self._num_gray = 0
         self._num_alpha_dropped = 0
+        self._whole: Counter[str] = Counter()
+        self._bytes_added = self._bytes_marked = 0
         self._remarks: list[tuple[str, str]] = []
         if one_shape_in is not None:
             for shape, index in list(earlier.first.items())[1:]:
@@ -217,6 +221,11 @@ class _Tally:
         self._num_turned += example.is_turned
         self._num_gray += example.is_grey
         self._num_alpha_dropped += example.drops_alpha
+        if example.whole_because is not None:
+            self._whole[example.whole_because] += 1
+        if example.whole_because == MARKED:
+            self._bytes_added += example.bytes_added
+            self._bytes_marked += len(example.value)
         if example.remark:
             self._num_remarked += 1
             if len(self._remarks) < _REMARKS_KEPT:
@@ -237,6 +246,10 @@ class _Tally:
             num_remarked=self._num_remarked,
             num_gray=self._num_gray,
             num_alpha_dropped=self._num_alpha_dropped,
+            num_marked=self._whole[MARKED],
+            whole={why: num for why, num in self._whole.most_common() if why != MARKED},
+            bytes_added=self._bytes_added,
+            bytes_marked=self._bytes_marked,
         )
 
     def _refuse(self, index: int, shape: Shape) -> NoReturn:

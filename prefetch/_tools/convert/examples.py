@@ -18,6 +18,9 @@ class Example:
         remark: What libjpeg says of the file and leaves its pixels as they are.
         is_grey: Whether it is stored as three equal planes.
         drops_alpha: Whether it is of a file with alpha, which is not stored.
+        whole_because: Why a file has no restart markers, which it was to have; empty where it has,
+            None where it was not to have any.
+        bytes_added: How much larger the file is by them.
         stamp: That of the file when it was read; see `Examples.stamp`.
     """
 
@@ -28,6 +31,8 @@ class Example:
     remark: str = ""
     is_grey: bool = False
     drops_alpha: bool = False
+    whole_because: str | None = None
+    bytes_added: int = 0
     stamp: bytes = b""
 
 

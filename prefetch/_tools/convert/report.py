@@ -7,7 +7,7 @@ labels and options, not on what the images hold.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from prefetch._tools.convert.errors import Unreadable
@@ -39,6 +39,10 @@ class Report:
         num_remarked: How many there are.
         num_gray: Images that this process stored as three equal planes.
         num_alpha_dropped: Files with alpha that this process stored without.
+        num_marked: Image files that this process stored with restart markers.
+        whole: Those that it stored without, and was to store with them, by the reason.
+        bytes_added: How much larger the former are by them, less where they are smaller.
+        bytes_marked: How large they are.
         was_finished: Whether an earlier process had finished it, so that nothing was done.
     """
 
@@ -54,6 +58,10 @@ class Report:
     num_remarked: int = 0
     num_gray: int = 0
     num_alpha_dropped: int = 0
+    num_marked: int = 0
+    whole: dict[str, int] = field(default_factory=dict)
+    bytes_added: int = 0
+    bytes_marked: int = 0
     was_finished: bool = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,10 +11,13 @@ import numpy as np
 from prefetch._record.decode import ImageDecoder
 from prefetch._record.faults import BadRecordError
 from prefetch._record.image_format import format_of
+from prefetch._record.jpeg_markers import JPEG_SIGNATURE
 from prefetch._record.layouts.datum import DATUM
+from prefetch._record.wire import encode_datum
 from prefetch._tools.convert.errors import UnreadableError
 from prefetch._tools.convert.inputs.images import make_example
-from prefetch._tools.stored.copies import copy_record
+from prefetch._tools.convert.restart_markers import DAMAGED, NO_JPEG, add_restart_markers
+from prefetch._tools.stored.copies import UNKNOWN_SHAPE, copy_record
 from prefetch._tools.stored.record_file import ENDINGS, swap_red_and_blue
 
 if TYPE_CHECKING:
@@ -45,7 +49,7 @@ def reencode(form: str, treatment: Treatment, *, is_rgb: bool = False) -> Change
             own = _form_of(datum)
             wanted = form or own
             if treatment.may_keep and treatment.quality is None and _is_same(own, wanted):
-                return copy_record(key, value)
+                return _mark(key, value, datum) if treatment.roi else copy_record(key, value)
             image = _image(datum, decoders.decoder)
         except BadRecordError as bad:
             raise UnreadableError(bad.at(0).message()) from None
@@ -55,6 +59,50 @@ def reencode(form: str, treatment: Treatment, *, is_rgb: bool = False) -> Change
         return make_example(image, label, treatment, "" if wanted == RAW else wanted)
 
     return change
+
+
+def _mark(key: bytes, value: bytes, datum: DatumView) -> Example:
+    """Return a record with restart markers in its JPEG, or as it is."""
+    example = copy_record(key, value)
+    if not datum.encoded:
+        return replace(example, whole_because=NO_JPEG)
+    file = bytes(datum.image_bytes())
+    fields = _Fields(datum, value)
+    if fields.with_file(file) != value:
+        return replace(example, whole_because="its record has fields of its own")
+    if example.shape == UNKNOWN_SHAPE and file[:3] == JPEG_SIGNATURE:
+        return replace(example, whole_because=DAMAGED)  # or too large to be looked at
+    marked = add_restart_markers(file)
+    return replace(
+        example,
+        value=fields.with_file(marked.file),
+        unchanged=marked.file == file,
+        whole_because=marked.why_not,
+        bytes_added=len(marked.file) - len(file),
+    )
+
+
+class _Fields:
+    """The fields of a stored record beside its image file, as most records have them."""
+
+    def __init__(self, datum: DatumView, value: bytes) -> None:
+        # A field that is 0 is mostly left out, and may be there.
+        has_shape = value[:1] == b"\x08"
+        self._channels = datum.channels if has_shape else None
+        self._height = datum.height if has_shape else None
+        self._width = datum.width if has_shape else None
+        self._label = datum.label if datum.has_label else None
+
+    def with_file(self, file: bytes) -> bytes:
+        """Return the record with a file in it."""
+        return encode_datum(
+            channels=self._channels,
+            height=self._height,
+            width=self._width,
+            data=file,
+            label=self._label,
+            encoded=True,
+        )
 
 
 class _Decoders(threading.local):

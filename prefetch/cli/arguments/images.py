@@ -41,6 +41,14 @@ QualityOption = Annotated[
     int | None,
     typer.Option(min=1, max=100, help="Of JPEGs that are written; 95 if not given."),
 ]
+RoiOption = Annotated[
+    bool,
+    typer.Option(
+        "--roi",
+        help="Give JPEGs restart markers, without a loss, so that a feed decodes only what a crop "
+        "needs of them.",
+    ),
+]
 BackgroundOption = Annotated[
     str,
     typer.Option(

@@ -19,6 +19,7 @@ from prefetch.cli.arguments.images import (
     CropOption,
     HeightOption,
     QualityOption,
+    RoiOption,
     ShorterOption,
     WidthOption,
     parse_color,
@@ -87,6 +88,7 @@ def convert(
         ),
     ] = "",
     quality: QualityOption = None,
+    roi: RoiOption = False,
     max_pixels_per_byte: Annotated[
         int,
         typer.Option(
@@ -171,6 +173,7 @@ def convert(
                 center_crop=center_crop,
                 background=parse_color(background),
                 quality=quality,
+                roi=roi,
             ),
             shuffle=shuffle,
             seed=seed,

@@ -19,6 +19,7 @@ from prefetch.cli.arguments.images import (  # noqa: TC001 - as above
     CropOption,
     HeightOption,
     QualityOption,
+    RoiOption,
     ShorterOption,
     WidthOption,
 )
@@ -40,6 +41,7 @@ def reencode(
         ),
     ] = "",
     quality: QualityOption = None,
+    roi: RoiOption = False,
     resize_width: WidthOption = 0,
     resize_height: HeightOption = 0,
     resize_shorter: ShorterOption = 0,
@@ -64,6 +66,8 @@ def reencode(
     from prefetch._tools.stored.copies import StoredExamples  # noqa: PLC0415 - as above
 
     form = form.lower().removeprefix(".")
+    if roi and form == forms.RAW:
+        raise typer.BadParameter("--roi is about JPEGs, and --to is raw")
     try:
         treatment = conversion.Treatment(
             encoded=form != forms.RAW,
@@ -73,23 +77,26 @@ def reencode(
             resize_height=resize_height,
             resize_shorter=resize_shorter,
             center_crop=center_crop,
+            roi=roi,
         )
     except conversion.OptionsError as error:
         raise typer.BadParameter(str(error).replace("--encode-type", "--to")) from None
-    if not form and treatment.may_keep and quality is None:
-        raise typer.BadParameter("nothing is asked for: give --to, --quality or a size")
+    if not form and treatment.may_keep and quality is None and not roi:
+        raise typer.BadParameter("nothing is asked for: give --to, --quality, --roi or a size")
     place = place_of(output, [database])
     copier = Copier(threads=threads, resume=resume, force=force, skip_unreadable=skip_unreadable)
     copier.check_free(place)
     has_image_files = form not in {"", forms.RAW}
     files = carried_files([database], has_image_files=has_image_files)
     is_rgb = raw_channel_order(database) == "rgb"
+    # Databases of before there was the option are known by what they were made with.
+    asked = str(treatment).replace(", roi=False", "")
     with DelayedProgress() as progress, RecordSource.open(database) as source:
         examples = StoredExamples(
             source,
             [database],
             change=forms.reencode(form, treatment, is_rgb=is_rgb),
-            change_name=f"reencode to {form!r} {treatment}{' of RGB' if is_rgb else ''}",
+            change_name=f"reencode to {form!r} {asked}{' of RGB' if is_rgb else ''}",
         )
         copier.make(examples, place, progress, files=files)
     copier.report({"reencoded": str(database.absolute())}, as_json=as_json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefetch._errors.printable import counted, printable_shape
 from prefetch.cli.reports.printing import printable_size, rows
+from prefetch.cli.reports.restart_markers import restarts_as_fields, restarts_as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,6 +92,7 @@ def conversion_as_json(
         "unreadable": len(done.unreadable),
         "unreadable_report": None if listed_in is None else str(listed_in),
         "size_bytes": done.size_bytes,
+        **restarts_as_json(done),
         "elapsed_s": elapsed_s,
     }
 
@@ -125,6 +127,7 @@ def conversion_as_fields(
     if done.unreadable:
         left_out = counted(len(done.unreadable), "image")
         yield "unreadable", f"{left_out} left out, listed in {listed_in}"
+    yield from restarts_as_fields(done)
     yield "size", printable_size(done.size_bytes)
 
 

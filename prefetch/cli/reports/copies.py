@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prefetch._errors.printable import counted, printable_shape
 from prefetch.cli.reports.conversion import known_shapes
 from prefetch.cli.reports.printing import print_fields, print_json, printable_size, rows
+from prefetch.cli.reports.restart_markers import restarts_as_fields, restarts_as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -120,6 +121,7 @@ def _as_json(place: Path, done: Report) -> dict[str, Any]:
         "num_unreadable": len(done.unreadable),
         "shapes": {"x".join(map(str, shape)): num for shape, num in known_shapes(done).items()},
         "file_bytes": done.size_bytes,
+        **restarts_as_json(done),
     }
 
 
@@ -135,4 +137,5 @@ def _as_fields(place: Path, done: Report) -> Iterator[tuple[str, str]]:
         "shapes",
         [f"{printable_shape(shape)}: {num}" for shape, num in known_shapes(done).items()][:10],
     )
+    yield from restarts_as_fields(done)
     yield "size", printable_size(done.size_bytes)

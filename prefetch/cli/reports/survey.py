@@ -47,6 +47,10 @@ def survey_as_fields(survey: Survey, picture: Path | None) -> Iterator[tuple[str
         seen += f", {survey.num_decoded} decoded"
     yield "records", f"{survey.num_records}; {seen}"
     yield "kinds", ", ".join(f"{kind} {count}" for kind, count in survey.kinds.items())
+    num_jpegs = survey.num_with_restarts + survey.num_without_restarts
+    if num_jpegs:
+        decoded = counted(num_jpegs, "JPEG")
+        yield "roi", f"{survey.num_with_restarts} of {decoded} decoded have restart markers"
     shapes = [f"{printable_shape(shape)}: {count}" for shape, count in survey.shapes.items()]
     more = len(shapes) - _SHAPES_LISTED
     listed = ", ".join(shapes[:_SHAPES_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -67,10 +67,12 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
             "pad": 0,
             "crop_size": 0,
             "mirror": False,
+            "color_jitter": None,
             "normalize": None,
             "scale": 1.0,
             "mean_value": (),
             "mean_file": None,
+            "random_erasing": None,
             "force_color": False,
             "force_gray": False,
             "max_pixels_per_byte": 2048,
@@ -92,6 +94,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         "max_batches_held": 16,
         "stall_warning_s": 30.0,
         "lock": False,
+        "cache": {"decoded": None},
     }
 
 

@@ -261,7 +261,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bounds that are none": (
         {"transform": {"random_resized_crop": {"size": 8, "scale": [1, 0.5]}}},
-        r"expected \[least, most\]",
+        r"expected \[least, most\] from 1e-06 to 1; found",
     ),
     "a size that is none": (
         {"transform": {"random_resized_crop": {"size": [8, 0]}}},

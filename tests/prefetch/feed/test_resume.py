@@ -343,6 +343,7 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
         options = {name for name, _ in _flatten(to_plain(feed.config))}
     assert options - compared == {
         "batch_size",
+        "cache.decoded",
         "device",
         "draws_before",
         "max_batches_held",
@@ -355,6 +356,7 @@ def test_an_option_is_compared_unless_it_only_says_how_batches_are_made(source: 
         "source",
         "stall_warning_s",
         "threads",
+        "transform.preset",
         "transform.where",
     }
 

@@ -15,11 +15,13 @@ pytestmark = pytest.mark.slow  # builds the kernels three times
 CHECKOUT = Path(__file__).resolve().parents[3]
 TESTS = (
     "tests/prefetch/kernels/test_kernels.py",
+    "tests/prefetch/kernels/test_jpeg_restarts.py",
     "tests/prefetch/source/test_page_bounds.py",
     "tests/prefetch/kernels/test_reference.py",
     "tests/prefetch/kernels/test_resize.py",
     "tests/prefetch/kernels/test_sums.py",
     "tests/prefetch/kernels/test_mixing.py",
+    "tests/prefetch/kernels/test_digest.py",
     "tests/properties/test_kernels_properties.py",
     "tests/properties/test_resize_properties.py",
 )
@@ -49,7 +51,7 @@ class FewerExamples:
         settings.load_profile("sanitized")
 
 # Under a limit on memory the sanitizer finds no room for itself.
-chosen = "not every_checkout and not numpy and not find_no_memory"
+chosen = "not every_checkout and not numpy and not find_no_memory and not hundred_thousand"
 options = ["-q", "-p", "no:cacheprovider", "-k", chosen]
 sys.exit(pytest.main([*options, *sys.argv[2:]], plugins=[FewerExamples()]))
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import setuptools  # type: ignore[import-untyped]  # it has no stubs here
 
-from prefetch._kernels.contract import ENCODED, Recipe
+from prefetch._kernels.contract import ENCODED, Recipe, Recoding
 from prefetch._plan.random_words import NUM_WORDS, Word
 from prefetch._record.faults import Reason
 
@@ -60,3 +60,9 @@ def test_c_and_python_number_the_random_words_alike() -> None:
     words = members("kernels.h", "word")
     assert words.pop("NUM_WORDS") == NUM_WORDS
     assert words == {f"{word.name}_WORD": word.value for word in Word}
+
+
+def test_c_and_python_number_why_a_jpeg_gets_no_restart_markers_alike() -> None:
+    outcomes = members("jpeg_coefficients.h", "recoding")
+    del outcomes["RECODED"], outcomes["NO_RECODING_MEMORY"]
+    assert outcomes == {reason.name: reason.value for reason in Recoding}

@@ -27,7 +27,7 @@ SUBSAMPLINGS = (
     cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
     cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
 )
-MODES: dict[str, tuple[dict[str, bool], int]] = {
+MODES: dict[str, tuple[dict[str, Any], int]] = {
     "native": ({}, cv2.IMREAD_UNCHANGED),
     "color": ({"force_color": True}, cv2.IMREAD_COLOR),
     "gray": ({"force_gray": True}, cv2.IMREAD_GRAYSCALE),
@@ -272,7 +272,7 @@ def test_a_jpeg_that_leaves_its_size_open_is_a_fault_for_its_shape_too(axis: int
 
 # Damage.
 
-KINDS: dict[str, tuple[bytes, dict[str, bool]]] = {
+KINDS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "baseline": (jpeg(picture(40, 60)), {}),
     "progressive": (jpeg(picture(40, 60), cv2.IMWRITE_JPEG_PROGRESSIVE, 1), {}),
     "restarts": (jpeg(picture(40, 60), cv2.IMWRITE_JPEG_RST_INTERVAL, 1), {}),

@@ -154,10 +154,18 @@ MESSAGES = {
             "where it is sound, raise max_pixels_per_byte"
         ),
     ),
-    Reason.SMALLER_THAN_CROP: (
-        (20, 30, 32),
+    Reason.RESIZED_TOO_LARGE: (
+        (1, 50000, 256, 268435456),
         (
-            "the record is 20 x 30 pixels (height x width), smaller than the crop of 32 x 32; "
+            "the image is 1 x 50000 pixels (height x width), and would have more than 268435456 "
+            "with its shorter side made 256 pixels long; use a smaller cache.decoded.shorter, or "
+            "leave the record out"
+        ),
+    ),
+    Reason.SMALLER_THAN_CROP: (
+        (20, 30, 24, 32),
+        (
+            "the record is 20 x 30 pixels (height x width), smaller than the crop of 24 x 32; "
             "use a smaller crop_size, or larger images"
         ),
     ),
@@ -187,6 +195,28 @@ MESSAGES = {
         (
             "the record holds float_data, which dtype uint8 cannot carry; "
             "use float32, float16 or bfloat16"
+        ),
+    ),
+    Reason.FLOATS_FOR_JITTER: (
+        (),
+        (
+            "the record holds float_data, and color_jitter changes images of uint8 only; leave "
+            "color_jitter out"
+        ),
+    ),
+    Reason.CHANNELS_FOR_JITTER: (
+        (4,),
+        (
+            "the number of channels of the record is 4, and color_jitter takes images of 3 "
+            "(colour) or 1 (grey); force_color or force_gray makes encoded images so, or leave "
+            "color_jitter out"
+        ),
+    ),
+    Reason.FLOATS_FOR_RESIZE: (
+        (),
+        (
+            "the record holds float_data, and only images of uint8 are resized; leave resize and "
+            "random_resized_crop out"
         ),
     ),
     Reason.FUNCTION_RAISED: ((), "per_record raised an exception for the record"),
@@ -238,11 +268,15 @@ def test_the_numbers_of_reasons_never_change() -> None:
         "IMAGE_CORRUPT": 43,
         "IMAGE_DEPTH": 44,
         "IMAGE_TOO_LARGE": 45,
+        "RESIZED_TOO_LARGE": 46,
         "SMALLER_THAN_CROP": 60,
         "MEAN_VALUES_DIFFER": 61,
         "SCALES_DIFFER": 62,
         "MEAN_IMAGE_DIFFERS": 63,
         "FLOATS_AS_UINT8": 64,
+        "FLOATS_FOR_RESIZE": 65,
+        "FLOATS_FOR_JITTER": 66,
+        "CHANNELS_FOR_JITTER": 67,
         "FUNCTION_RAISED": 80,
         "FUNCTION_RETURNED": 81,
         "FLOATS_FOR_FUNCTION": 82,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import cv2
 import numpy as np
@@ -63,7 +64,7 @@ HARMLESS = {
 @pytest.mark.parametrize("options", [{}, {"force_color": True}, {"force_gray": True}])
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_what_libjpeg_remarks_on_is_a_fault(
-    kind: str, options: dict[str, bool], turn: bytes
+    kind: str, options: dict[str, Any], turn: bytes
 ) -> None:
     data = DAMAGED[kind][:2] + turn + DAMAGED[kind][2:]
     remark_of(data)
@@ -85,7 +86,7 @@ def test_what_libjpeg_remarks_on_is_a_fault(
 )
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_what_leaves_the_pixels_as_they_are_is_served_with_libjpegs_remark(
-    kind: str, options: dict[str, bool], flag: int, turn: bytes
+    kind: str, options: dict[str, Any], flag: int, turn: bytes
 ) -> None:
     data = HARMLESS[kind][:2] + turn + HARMLESS[kind][2:]
     whole = _WHOLE[:2] + turn + _WHOLE[2:]

@@ -12,7 +12,15 @@ import numpy as np
 import prefetch
 from prefetch._config.models import TransformConfig
 from prefetch._kernels import device_kernel, reference
-from prefetch._kernels.contract import Recipe, ResizeKind, Resizing
+from prefetch._kernels.contract import (
+    UNCHANGED,
+    Erasing,
+    ErasingMode,
+    Jitter,
+    Recipe,
+    ResizeKind,
+    Resizing,
+)
 from prefetch._kernels.device_kernel import StagedBatch
 from prefetch._plan.random_words import Word
 from prefetch._record.faults import Reason
@@ -33,6 +41,8 @@ EVERYTHING = Transform(
     unit_range=True,
     mean_value=(1.0,),
     scale=(2.0,),
+    jitter=Jitter((0.5, 0.5), UNCHANGED, UNCHANGED, red_first=False),
+    erasing=Erasing(1.0, 0.5, 0.5, 0.0, 0.0, ErasingMode.CONST, None),
     channels="rgb",
 ).recipe._replace(mean_image=np.zeros((3, 6, 6), np.float32))
 """A recipe in which each field does something; no configuration gives both kinds of mean."""
@@ -86,7 +96,7 @@ def test_the_order_of_the_table_is_that_of_the_stages() -> None:
 
 def test_the_reference_reads_every_field() -> None:
     recipe: Any = ReadFields(EVERYTHING)
-    image, words = np.zeros((6, 6, 3), np.uint8), np.zeros(43, np.uint32)
+    image, words = np.zeros((6, 6, 3), np.uint8), np.zeros(91, np.uint32)
     row = np.zeros((3, 2, 2), np.float32)
     assert reference.fill_image(image, words, row, recipe, None) is None
     assert set(Recipe._fields) <= recipe.read
@@ -96,8 +106,8 @@ def test_a_launch_on_the_device_reads_every_field() -> None:
     recipe: Any = ReadFields(EVERYTHING)
     device_kernel.scalars(StagedBatch(1, 3, 2, 2), recipe)
     device_kernel.constants(recipe)
-    # Pixels are made of other pixels by the host, which then stages windows.
-    assert set(Recipe._fields) - {"resizing", "pad"} == recipe.read
+    # Pixels are made of other pixels by the host, which then stages windows; it erases, too.
+    assert set(Recipe._fields) - {"resizing", "pad", "jitter", "erasing"} == recipe.read
 
 
 def test_each_flag_of_a_launch_is_read_by_the_kernel() -> None:

@@ -47,6 +47,7 @@ from prefetch._tools.convert.inputs.treatment import (
     fill_background,
     is_usable,
 )
+from prefetch._tools.convert.restart_markers import add_restart_markers
 from prefetch._tools.convert.stamps import stamp_of, stamp_of_all
 
 if TYPE_CHECKING:
@@ -146,12 +147,10 @@ class ImageExamples:
         if encoding and treatment.may_keep and _same_type(suffix(name), encoding):
             shape = self._decoders.shape_as_it_is(file)
             if shape is not None:
-                value = encode_datum(data=file, label=label, encoded=True)
                 header = read_jpeg_header(memoryview(file))
-                return Example(
-                    value,
-                    shape,
-                    unchanged=True,
+                example = store_file(file, shape, label, treatment)
+                return replace(
+                    example,
                     is_turned=header is not None and header.is_turned,
                     remark=self._decoders.as_it_is.remark,
                 )
@@ -161,6 +160,29 @@ class ImageExamples:
         if treatment.background is None and _has_alpha(file):
             return replace(example, drops_alpha=True)
         return example
+
+
+def store_file(
+    file: bytes, shape: tuple[int, int, int], label: int | None, treatment: Treatment
+) -> Example:
+    """Return the record of an image file as it is, but for restart markers if they are asked for.
+
+    Args:
+        file: The image file.
+        shape: (channels, height, width) of its pixels.
+        label: An int32; None for a record that has none.
+        treatment: What is done with it.
+    """
+    if not treatment.roi:
+        return Example(encode_datum(data=file, label=label, encoded=True), shape, unchanged=True)
+    marked = add_restart_markers(file)
+    return Example(
+        encode_datum(data=marked.file, label=label, encoded=True),
+        shape,
+        unchanged=marked.file == file,
+        whole_because=marked.why_not,
+        bytes_added=len(marked.file) - len(file),
+    )
 
 
 def make_example(
@@ -202,7 +224,7 @@ def _made(
                 f"{UNWRITABLE}a {encoding} file that has to be encoded anew does not keep "
                 f"{counted(channels, 'channel')}; --encode-type png does"
             )
-        return Example(encode_datum(data=file, label=label, encoded=True), shape, remark=remark)
+        return replace(store_file(file, shape, label, treatment), unchanged=False, remark=remark)
     planes = _planes(image)
     value = encode_datum(
         channels=channels,

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from prefetch._errors.printable import counted
+from prefetch._kernels.selection import native
 from prefetch._record.decode import MAX_PIXELS, MAX_PIXELS_PER_BYTE, ImageDecoder
 from prefetch._record.faults import BadRecordError
 from prefetch._tools.convert.errors import UNWRITABLE, OptionsError, UnreadableError
@@ -40,6 +41,7 @@ class Treatment:
         center_crop: Side of the square that is cut out of the middle, after resizing; 0 for all.
         background: Red, green and blue that alpha is blended with; None to drop alpha.
         quality: Of JPEGs that are written, 1 to 100; None for OpenCV's own, 95.
+        roi: Give JPEGs restart markers, so that a feed decodes what it needs of them.
 
     Raises:
         OptionsError: A size is negative or too large, or one of two is missing; or no images of
@@ -56,6 +58,7 @@ class Treatment:
     center_crop: int = 0
     background: tuple[int, int, int] | None = None
     quality: int | None = None
+    roi: bool = False
 
     def __post_init__(self) -> None:
         if self.resize_shorter and (self.resize_height or self.resize_width):
@@ -65,6 +68,8 @@ class Treatment:
             )
         if self.quality is not None and not (self.encoded or self.encode_type):
             raise OptionsError("--quality is that of JPEGs that are written; give --encoded too")
+        if self.roi:
+            self._check_roi()
         if min(self.resize_height, self.resize_width) < 0:
             raise OptionsError(
                 f"expected a size in pixels, or 0 for the image's own; "
@@ -89,6 +94,17 @@ class Treatment:
             raise OptionsError(
                 f"expected a type of image files in which {kind} can be written and that a feed "
                 f"reads, such as jpg or png; found {self.encode_type!r}"
+            )
+
+    def _check_roi(self) -> None:
+        if not (self.encoded or self.encode_type):
+            raise OptionsError("--roi is about JPEGs that are stored; give --encoded too")
+        if self.encode_type and self.encode_type.lower() not in JPEG:
+            raise OptionsError(f"--roi is about JPEGs, and --encode-type is {self.encode_type!r}")
+        if native is None:
+            raise OptionsError(
+                "--roi needs the C kernels, and NumPy's are in use: see RINGFEED_KERNELS, and "
+                "whether a C compiler was there when ringfeed was installed"
             )
 
     @property
