@@ -2,11 +2,11 @@
 
     benchmark_peers.py [--quick] [--work NAME ...] [--peer NAME ...] [--json FILE]
 
-The loaders are PyTorch's DataLoader, SPDL, Grain and NVIDIA DALI (the extra ``peers`` installs
-them); what is not installed is left out by name. Each runs in a process of its own, set up as is
-fastest on this machine. Rounds are measured in turns, with a loop that touches each batch and with
-one that reads every byte; starting and a first epoch do not count. The databases are made on the
-spot, always with the same content.
+The loaders are PyTorch's DataLoader, with torchvision's transforms where crops are resized, SPDL,
+Grain and NVIDIA DALI (the extra ``peers`` installs them); what is not installed is left out by
+name. Each runs in a process of its own, set up as is fastest on this machine. Rounds are measured
+in turns, with a loop that touches each batch and with one that reads every byte; starting and a
+first epoch do not count. The databases are made on the spot, always with the same content.
 
 With --json the report is one object:
 
@@ -14,7 +14,8 @@ With --json the report is one object:
     machine    {python, platform, cpus: cores that this process may use, load_before, load_after:
                processes that wanted a core in the minute before, on average}
     effort     {rounds, seconds}
-    works      list of {work: name, shape, encoded, batch_size, crop, mirror, mean, scale, dtype;
+    works      list of {work: name, shape, encoded, batch_size, crop, resized_crop, mirror, mean,
+                   std, scale, dtype;
                num_records, prefetch: batches that may be made ready ahead, database_bytes;
                loaders: list of {name, is_loader: false for loops that do less than the work,
                    versions, description, settings, tried: list of {settings, images_per_s} among
@@ -25,11 +26,12 @@ With --json the report is one object:
                    delivered: whether the records were right in every round, verdict: null or
                    {num_images, identical, max_levels, mean_levels, mirrored, places}: some images
                    against the likest place in their record, in levels of 0 to 255};
-               ratios: {touch, read: lists of {name, images_per_s, cpu}}: the feed with one thread
-                   over each loader, the medians over the rounds}
+               ratios: {touch, read: lists of {name, images_per_s, cpu, images_per_s_spread,
+                   cpu_spread}}: the feed with one thread over each loader, the medians over the
+                   rounds, and as spreads the lowest and the highest of a round}
     goals      list of {work, what, value: a ratio unless what names a unit, at_least, at_most,
-               reached}
-    left_out   list of {name, missing: the import that is not there}
+               spread: null or the lowest and the highest of a round, reached}
+    left_out   list of {name: of a loader or a work, missing: the import that is not there}
     failed     list of {name, work, problem, output}
 
 Exit status: 0; 1 if a loader failed or delivered something else than the work; 2 if something could
@@ -41,6 +43,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import platform
@@ -53,7 +56,7 @@ from rich.console import Console
 
 from peers import comparison
 from peers.contest import CONSUMERS, Effort, Task, hold
-from peers.databases import make_database
+from peers.databases import make_database, with_restart_markers
 from peers.roster import ROSTER
 from peers.works import PREFETCH, WORKS
 from prefetch._files.output import write_whole
@@ -81,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
             f"This machine is busy (load {load_before:.1f}): expect bad and unsteady numbers."
         )
     entries, left_out = _present(options.peer)
+    works, unchecked = _checkable(options.work)
+    left_out += unchecked
     for absent in left_out:
         report_to.print(f"{absent['name']} is left out: {absent['missing']} is not installed")
     effort = Effort(rounds=options.rounds, seconds=options.seconds)
@@ -94,14 +99,14 @@ def run(options: argparse.Namespace) -> int:
             stack.enter_context(tempfile.TemporaryDirectory(prefix="ringfeed-peers-"))
         )
         folder.mkdir(parents=True, exist_ok=True)
-        for work in (one for one in WORKS if one.name in options.work):
+        for work in works:
             with progress.status(f"{work.name}: making the database") as status:
-                task = _task(work, folder, options)
+                taking_part = [entry for entry in entries if entry.takes_part(work)]
+                task = _task(work, folder, options, taking_part)
 
                 def say(what: str, work: Work = work, status: Status = status) -> None:
                     status.update(f"{work.name}: {what}")
 
-                taking_part = [entry for entry in entries if entry.takes_part(work)]
                 results, failed = hold(task, taking_part, effort, say)
             failures += failed
             goals += comparison.goals(work, results)
@@ -155,12 +160,28 @@ def _present(wanted: Sequence[str]) -> tuple[list[Entry], list[dict[str, str]]]:
     return present, left_out
 
 
-def _task(work: Work, folder: Path, options: argparse.Namespace) -> Task:
-    """Return a work with its database, which is made if need be."""
+def _checkable(wanted: Sequence[str]) -> tuple[list[Work], list[dict[str, str]]]:
+    """Return the works that are wanted, and those whose images could not be checked here."""
+    works = [work for work in WORKS if work.name in wanted]
+    if importlib.util.find_spec("PIL") is not None:
+        return works, []
+    return (
+        [work for work in works if not work.resized_crop],
+        [{"name": work.name, "missing": "PIL"} for work in works if work.resized_crop],
+    )
+
+
+def _task(work: Work, folder: Path, options: argparse.Namespace, entries: Sequence[Entry]) -> Task:
+    """Return a work with the databases that its entries read, which are made if need be."""
     wanted = options.records if work.is_large else options.small_records
     num_records = -(-wanted // work.batch_size) * work.batch_size
+    database = make_database(folder, work, num_records)
+    wants_markers = any(entry.wants_markers for entry in entries)
     return Task(
-        work=work, database=make_database(folder, work, num_records), num_records=num_records
+        work=work,
+        database=database,
+        num_records=num_records,
+        marked=with_restart_markers(database) if wants_markers else None,
     )
 
 
@@ -229,9 +250,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     database.add_argument(
         "--data", type=Path, metavar="FOLDER", help="keep them there for the next run"
     )
-    database.add_argument(
-        "--records", type=_count, help="of 3x256x256 (default: 1024; --quick: 64)"
-    )
+    database.add_argument("--records", type=_count, help="of images (default: 1024; --quick: 64)")
     database.add_argument(
         "--small-records", type=_count, help="of the small ones (default: 51200; --quick: 2560)"
     )

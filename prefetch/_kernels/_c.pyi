@@ -52,6 +52,16 @@ def locate(
     spans: NDArray[np.int64],
     /,
 ) -> int: ...
+def locate_ahead(
+    memory: memoryview,
+    page_bytes: int,
+    pages: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    /,
+) -> None: ...
+def advise(memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /) -> None: ...
 def fill_image(
     image: NDArray[np.uint8],
     words: NDArray[np.uint32],

@@ -289,6 +289,23 @@ class NativeKernels(Protocol):
     ) -> int:
         """Find records in leaf pages; return the first that is damaged, or -1."""
 
+    def locate_ahead(  # noqa: PLR0917 - as in C
+        self,
+        memory: memoryview,
+        page_bytes: int,
+        pages: NDArray[np.int64],
+        slots: NDArray[np.int64],
+        begins: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        /,
+    ) -> None:
+        """Find where values lie, (n,), and touch leaf pages only; size 0 where one is damaged."""
+
+    def advise(
+        self, memory: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], /
+    ) -> None:
+        """Ask the system to read spans of a mapped file, (n,) offsets and bytes of each."""
+
     def splice_jpeg(  # noqa: PLR0917 - as in C
         self,
         data: memoryview,

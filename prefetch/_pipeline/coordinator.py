@@ -138,8 +138,8 @@ class Coordinator:
     def early_opening(self) -> Opening | None:
         """Return a batch to open for a reader before it hands over what it has filled."""
         with self.lock:
-            # A walk reads the database, which may take long: the filled batch comes first.
-            if self.is_stopping or self.planner.walker is not None:
+            # Where planning reads the database, the filled batch comes first.
+            if self.is_stopping or self.planner.reads:
                 return None
             self._collect()
             return self.schedule.find_early_opening()

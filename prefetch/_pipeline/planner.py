@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from prefetch._pipeline.cold_reads import ColdReads
 from prefetch._plan.draw_states import DrawStates
 from prefetch._plan.position import Position
 
@@ -22,6 +23,7 @@ class Planner:
 
     Attributes:
         walker: Walks the database in order; None where readers find records by the index.
+        cold_reads: Has records read that are planned next.
     """
 
     def __init__(self, components: Components) -> None:
@@ -33,12 +35,18 @@ class Planner:
             order,
             keep=components.prefetch + components.max_batches_held + 3,
         )
+        self.cold_reads = ColdReads(source.reader(), order, is_on=source.was_cold())
         walks_all = order.is_sequential and not source.has_gaps
         self.walker: Walker | None = source.walker() if walks_all else None
-        # Where the index takes a while, the first epoch is walked, so that it starts at once; and
-        # afterwards the file has been read.
-        walks = source.is_slow_to_index
+        # Where the index takes a while, it grows with the first epoch, so that this starts at once.
+        # Databases that are not mapped are walked.
+        self._covers = walks = source.is_slow_to_index
         self._indexed_from_epoch = order.first_epoch + int(walks)
+
+    @property
+    def reads(self) -> bool:
+        """Whether planning reads the database, which may take long."""
+        return self.walker is not None or self.cold_reads.is_on
 
     def plan_into(self, filling: Filling) -> None:
         """Plan a batch and walk its records."""
@@ -47,6 +55,8 @@ class Planner:
         filling.planned = planned  # an error from here on says which batch it was for
         filling.words = self._draws.words(planned)
         filling.indices = planned.records.copy()
+        if self.cold_reads.is_on:
+            self.cold_reads.read_ahead(planned.sequence)
         if self.walker is None:
             return
         if planned.epoch >= self._indexed_from_epoch:
@@ -55,7 +65,10 @@ class Planner:
             if self._source.can_do_without_walker():
                 self.walker = None
                 return
-        filling.records = self.walker.take(int(planned.records[0]), len(planned.records))
+        first, last = int(planned.records[0]), int(planned.records[-1])
+        self._covers = self._covers and self.walker.cover(first, last)
+        if not self._covers:
+            filling.records = self.walker.take(first, len(planned.records))
 
     def position(self, place: int) -> Position:
         """Return where a feed opened anew would continue; on any thread, without a lock.

@@ -18,6 +18,7 @@ from prefetch._pipeline.batch_mixer import BatchMixer
 from prefetch._pipeline.light_batches import max_per_call
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.reader_jobs import Opening
+from prefetch._process.disk_waits import num_disk_waits
 from prefetch._process.nested_calls import mark_entry
 from prefetch._process.numa import stay_near
 from prefetch._process.nvtx import ranged
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from prefetch._ring.filling import Filling
 
 mark_entry(__file__)
+
+# A job that waits for the disk takes longer; and to ask whether it did takes 1 us.
+_SHORT_S = 0.5e-3
 
 
 class Reader(threading.Thread):
@@ -114,6 +118,7 @@ class Reader(threading.Thread):
 
     def _jobs(self) -> Iterator[Opening | Part]:
         busy_s = 0.0
+        num_waits = num_disk_waits()
         while True:
             self._doing = "waiting for work"
             planned, self._planned = self._planned, None
@@ -126,6 +131,10 @@ class Reader(threading.Thread):
             yield job
             del job
             busy_s = self._clock() - began
+            if busy_s > _SHORT_S:
+                before, num_waits = num_waits, num_disk_waits()
+                if num_waits > before:
+                    self._board.planner.cold_reads.note_wait()
 
     def _plan_and_shape(self, job: Opening, filler: Filler) -> list[Part]:
         """Open a batch, and if it is light the next ones; return the first part of each."""

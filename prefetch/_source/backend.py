@@ -98,6 +98,17 @@ class Mapping(Protocol):
         """Return (channels, height, width) of a record if it is raw and sound, else None."""
         ...
 
+    def advise(self, places: npt.NDArray[np.int64], /) -> None:
+        """Have records read from the disk before they are needed, as far as that can be asked for.
+
+        Args:
+            places: (n,) their places in key order.
+
+        Raises:
+            SourceError: Where they are cannot be found out.
+        """
+        ...
+
     def spans(self, spans: npt.NDArray[np.int64], /) -> tuple[Spans, Spans]:
         """Return the keys and the values that lie where `fill` has written into a part's spans."""
         ...
@@ -137,6 +148,14 @@ class Database(Protocol):
 
         Raises:
             IndexError: There is no such record.
+        """
+        ...
+
+    def cover(self, place: int, /) -> bool:
+        """Have `find` and `mapping` serve the records up to a place, in less time than `index`.
+
+        Returns:
+            Whether that is so; False where there is no mapping.
         """
         ...
 

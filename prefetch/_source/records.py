@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from prefetch._errors.classes import SourceError
 from prefetch._source.mapped_records import MappedRecords
 from prefetch._source.packed_keys import PackedKeys
 from prefetch._source.spans import Views
@@ -110,6 +112,28 @@ class Walker:
             count -= num
         return _join(pieces)
 
+    def cover(self, first: int, last: int) -> bool:
+        """Have readers find successive records by an index that goes no farther than those.
+
+        Args:
+            first: The first of them.
+            last: The last; where it comes before the first, they go on behind the end.
+
+        Returns:
+            Whether readers find them by mappings; False where they have to be walked.
+
+        Raises:
+            SourceError: A database is damaged, or was changed or truncated.
+            FeedClosedError: The source is closed.
+        """
+        number, _, _ = self._sequence.locate(first)
+        end, place, _ = self._sequence.locate(
+            last if last >= first else self._sequence.num_records - 1
+        )
+        return self._databases[end].cover(place) and all(
+            database.cover(database.num_records - 1) for database in self._databases[number:end]
+        )
+
     def _take(self, number: int, place: int, num: int) -> Found:
         """Return successive records of one database."""
         database = self._databases[number]
@@ -192,6 +216,21 @@ class RecordReader:
                 return None
         mapping = database.mapping() if self._in_place else None
         return None if mapping is None else MappedRecords(database, mapping, places)
+
+    def advise(self, records: npt.NDArray[np.int64]) -> None:
+        """Have records read from the disk before they are needed, where the system takes advice.
+
+        What is wrong with them is told to whoever reads them.
+
+        Args:
+            records: (n,) their numbers, 1 or more.
+        """
+        numbers, places = self._sequence.locate_all(records)
+        with suppress(SourceError):
+            for number in np.unique(numbers).tolist():
+                mapping = self._databases[number].mapping()
+                if mapping is not None:
+                    mapping.advise(places[numbers == number])
 
 
 def _join(pieces: Sequence[Found]) -> Records:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from prefetch._errors.classes import ConfigError, ConfigFault, EmptyDatabaseError, FeedClosedError
 from prefetch._errors.printable import printable_path
+from prefetch._process.disk_waits import num_disk_waits
 from prefetch._source.open_backend import open_database
 from prefetch._source.records import RecordReader, Walker
 from prefetch._source.sequence import RecordSequence
@@ -55,6 +56,7 @@ class RecordSource:
         self._databases = databases
         self._sequence = sequence
         self.num_records = sequence.num_records
+        self._waits_before = num_disk_waits()
         self._closed = False
 
     @classmethod
@@ -170,6 +172,10 @@ class RecordSource:
         for database in self._databases:
             database.index()
         return all(database.mapping() is not None for database in self._databases)
+
+    def was_cold(self) -> bool:
+        """Return whether this thread has waited for the disk since it opened the source."""
+        return num_disk_waits() > self._waits_before
 
     def is_at(self, folder: Path) -> bool:
         """Return whether one of the databases is the one in a folder, by any path."""

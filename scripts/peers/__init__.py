@@ -7,6 +7,7 @@ them stay open while the rounds of a work are measured in turns. A module a noun
 - ``roster``: which loaders there are; ``feed``, ``pytorch``, ``spdl_pipeline``, ``grain_threads``,
   ``dali_pipeline``: one each, and ``bare``: loops to compare them with. Each offers ``candidates``,
   the settings worth trying on this machine, and ``open_stream``, an endless stream of batches.
+- ``resizing``: a room for what only crops that are resized need.
 - ``records`` and ``filling``: reading and transforming with NumPy, for loaders that bring neither.
 - ``serve``: the process around one loader; ``contestant``: its other end; ``process_tree``: what it
   costs, with its children; ``verification``: whether it did the work.

@@ -28,6 +28,12 @@ MEMCPY = "memcpy alone"
 NORMALISE = "crop and normalise alone"
 DECODE = "decode alone, 1 thread"
 DECODE_2 = "decode alone, 2 threads"
+MARKED = "ringfeed, restart markers, 1 thread"
+MARKED_2 = "ringfeed, restart markers, 2 threads"
+CACHED = "ringfeed, decoded cache, 1 thread"
+SPLICED = "decode and resize of the crop alone"
+DALI = ("DALI, the crop, 1 thread", "DALI, the whole, 1 thread")
+DALI_2 = ("DALI, the crop, 2 threads", "DALI, the whole, 2 threads")
 
 # What Caffe's own data layer delivers, C++ with -O3 and one thread, in images/s, and what memcpy
 # alone does with 3x256x256 on that machine; measured elsewhere, and scaled to this one by memcpy.
@@ -49,6 +55,7 @@ class Goal:
         value: What it is in this run, the median over the rounds; a ratio unless `what` has a unit.
         at_least: The lowest value that reaches the goal, or None.
         at_most: The highest, or None.
+        spread: The lowest and the highest value of a round, where that was looked at.
         reached: Whether it does.
     """
 
@@ -57,6 +64,7 @@ class Goal:
     value: float
     at_least: float | None = None
     at_most: float | None = None
+    spread: tuple[float, float] | None = None
 
     @property
     def reached(self) -> bool:
@@ -84,12 +92,29 @@ def ratio(
     upper: Result, lower: Result, value: Callable[[Round], float], consumer: str = "touch"
 ) -> float:
     """Return the median over the rounds of a value's ratio between two loaders."""
+    return statistics.median(_in_rounds(upper, lower, value, consumer))
+
+
+def spread(
+    upper: Result, lower: Result, value: Callable[[Round], float], consumer: str = "touch"
+) -> tuple[float, float]:
+    """Return the lowest and the highest ratio of a round."""
+    found = _in_rounds(upper, lower, value, consumer)
+    return min(found), max(found)
+
+
+def _in_rounds(
+    upper: Result, lower: Result, value: Callable[[Round], float], consumer: str
+) -> list[float]:
     pairs = zip(upper.rounds[consumer], lower.rounds[consumer], strict=True)
-    return statistics.median(value(above) / value(below) for above, below in pairs)
+    return [value(above) / value(below) for above, below in pairs]
 
 
 def ratios(results: Sequence[Result], consumer: str) -> list[dict[str, Any]]:
-    """Return how each loader stands to the feed with one thread: {name, images_per_s, cpu}."""
+    """Return how each loader stands to the feed with one thread.
+
+    Each is {name, images_per_s, cpu, images_per_s_spread, cpu_spread}.
+    """
     ours = _by_name(results).get(OURS)
     if ours is None:
         return []
@@ -98,6 +123,8 @@ def ratios(results: Sequence[Result], consumer: str) -> list[dict[str, Any]]:
             "name": result.entry.name,
             "images_per_s": ratio(ours, result, _speed, consumer),
             "cpu": ratio(ours, result, _cpu, consumer),
+            "images_per_s_spread": spread(ours, result, _speed, consumer),
+            "cpu_spread": spread(ours, result, _cpu, consumer),
         }
         for result in results
     ]
@@ -111,13 +138,21 @@ def goals(work: Work, results: Sequence[Result]) -> list[Goal]:
     def add(
         what: str,
         upper: str,
-        lower: str,
+        lower: str | None,
         value: Callable[[Round], float],
         **limit: float,
     ) -> None:
         if upper in by_name and lower in by_name:
-            measured = ratio(by_name[upper], by_name[lower], value)
-            found.append(Goal(work=work.name, what=what, value=measured, **limit))
+            pair = (by_name[upper], by_name[lower])
+            found.append(
+                Goal(
+                    work=work.name,
+                    what=what,
+                    value=ratio(*pair, value),
+                    spread=spread(*pair, value),
+                    **limit,
+                )
+            )
 
     if work.name == "uint8":
         add("images/s, to memcpy's", OURS, MEMCPY, _speed, at_least=0.95)
@@ -137,7 +172,31 @@ def goals(work: Work, results: Sequence[Result]) -> list[Goal]:
             bare = ratio(by_name[DECODE_2], by_name[DECODE], _speed)
             what = "2 threads over 1, to decoding's"
             found.append(Goal(work=work.name, what=what, value=scaling / bare, at_least=0.92))
+    elif work.name == "rrc":
+        dali, dali_2 = (_fastest(by_name, names) for names in (DALI, DALI_2))
+        frugal = _fastest(by_name, DALI, lambda measured: 1 / _cpu(measured))
+        add("images/s with markers, to DALI's best", MARKED, dali, _speed, at_least=2.0)
+        add("CPU time with markers, to DALI's least", MARKED, frugal, _cpu, at_most=0.5)
+        add("images/s with markers, 2 threads", MARKED_2, dali_2, _speed, at_least=1.8)
+        torchvision = "torchvision, 1 worker"
+        add("images/s with markers, to torchvision's", MARKED, torchvision, _speed, at_least=3.5)
+        add("CPU time with markers, to a bare loop's", MARKED, SPLICED, _cpu, at_most=1.1)
+        add("images/s, to DALI's best", OURS, dali, _speed, at_least=1.4)
+    if work.encoded:
+        add("images/s from the cache, to the first epoch's", CACHED, OURS, _speed, at_least=3.0)
     return found
+
+
+def _fastest(
+    by_name: dict[str, Result], names: Sequence[str], value: Callable[[Round], float] = _speed
+) -> str | None:
+    """Return the name of whichever has the highest median of a value, or None."""
+    present = [name for name in names if name in by_name]
+    return max(
+        present,
+        key=lambda name: statistics.median(map(value, by_name[name].rounds["touch"])),
+        default=None,
+    )
 
 
 def caffe_goals(results: Sequence[tuple[Work, Sequence[Result]]]) -> list[Goal]:
@@ -209,7 +268,7 @@ def table(results: Sequence[Result], consumer: str, *, title: str) -> Table:
             f"{mid(_speed):,.0f}",
             f"{min(map(_cpu, rounds)):.4f}",
             f"{mid(_cpu):.4f}",
-            "" if ours is None else f"{ratio(ours, result, _speed, consumer):.2f}",
+            "" if ours is None else _ratio_text(ours, result, consumer),
             f"{mid(lambda measured: 1e6 * measured.ready_next_s):,.0f}",
             f"{mid(lambda measured: 1e6 * measured.ready_arrays_s):,.0f}",
             f"{max(one.anonymous_bytes + one.shared_bytes for one in rounds) / 1e6:,.0f}",
@@ -223,14 +282,26 @@ def table(results: Sequence[Result], consumer: str, *, title: str) -> Table:
 def goals_table(found: Sequence[Goal]) -> Table:
     """Return the goals with what was reached."""
     view = Table("work", "ratio, or as said", box=None, padding=(0, 2, 0, 0))
-    for heading in ("is", "goal", ""):
+    for heading in ("is", "in rounds", "goal", ""):
         view.add_column(heading, justify="right")
     for goal in found:
         limit = f">= {goal.at_least}" if goal.at_least is not None else f"<= {goal.at_most}"
         view.add_row(
-            goal.work, goal.what, f"{goal.value:.2f}", limit, "" if goal.reached else "MISSED"
+            goal.work,
+            goal.what,
+            f"{goal.value:.2f}",
+            "" if goal.spread is None else f"{goal.spread[0]:.2f} to {goal.spread[1]:.2f}",
+            limit,
+            "" if goal.reached else "MISSED",
         )
     return view
+
+
+def _ratio_text(ours: Result, result: Result, consumer: str) -> str:
+    if ours is result:
+        return "1"
+    low, high = spread(ours, result, _speed, consumer)
+    return f"{ratio(ours, result, _speed, consumer):.2f} ({low:.2f} to {high:.2f})"
 
 
 def _pixels(result: Result) -> str:

@@ -47,11 +47,13 @@ class Task:
         work: What is done.
         database: Folder of the LMDB.
         num_records: How many it has, a multiple of the batch size.
+        marked: Folder of the same LMDB with restart markers, for entries that want them.
     """
 
     work: Work
     database: Path
     num_records: int
+    marked: Path | None = None
 
     @property
     def batches_per_epoch(self) -> int:
@@ -221,7 +223,7 @@ def _open(task: Task, contestant: Contestant, result: Result) -> None:
     answer = contestant.ask(
         "open",
         work=task.work.name,
-        database=str(task.database),
+        database=str(task.marked if result.entry.wants_markers else task.database),
         settings=result.settings,
         num_records=task.num_records,
     )

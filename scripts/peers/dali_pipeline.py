@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from nvidia.dali import fn, pipeline_def, types
 
+from peers.resizing import crops
 from peers.works import PREFETCH
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def open_stream(work: Work, database: Path, settings: Settings) -> Iterator[Stre
     """Open a pipeline; see `peers.works.OpenStream`."""
     options = dict(settings)
     decoder = options.pop("decoder", None)
-    pipeline = pipeline_def(_graph)(
+    graph = _resizing_graph if work.resized_crop else _graph
+    pipeline = pipeline_def(graph)(
         work,
         database,
         decoder,
@@ -79,6 +81,32 @@ def _graph(work: Work, database: Path, decoder: str | None) -> tuple[Any, Any]:
         dtype=types.FLOAT,
         output_layout="CHW",
         **place,
+    )
+    return image, label
+
+
+def _resizing_graph(work: Work, database: Path, decoder: str) -> tuple[Any, Any]:
+    """Return images of rectangles drawn at random, decoded alone or with the rest, and labels."""
+    record, label = fn.readers.caffe(path=str(database), prefetch_queue_depth=PREFETCH)
+    draws = {
+        "random_area": list(crops.AREA),
+        "random_aspect_ratio": list(crops.RATIO),
+        "num_attempts": crops.NUM_TRIES,
+    }
+    size = {"size": [work.resized_crop] * 2, "interp_type": types.INTERP_LINEAR, "antialias": True}
+    if decoder == "image_random_crop":
+        image = fn.decoders.image_random_crop(record, output_type=types.RGB, **draws)
+        image = fn.resize(image, **size)
+    else:
+        image = fn.decoders.image(record, output_type=types.RGB)
+        image = fn.random_resized_crop(image, **size, **draws)
+    image = fn.crop_mirror_normalize(
+        image,
+        mirror=fn.random.coin_flip(),
+        mean=[255 * mean for mean in work.mean],
+        std=[255 * std for std in work.std],
+        dtype=types.FLOAT,
+        output_layout="CHW",
     )
     return image, label
 

@@ -17,6 +17,7 @@ from prefetch.caffe import Datum
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Self
 
     from peers.works import Work
 
@@ -69,6 +70,12 @@ class Records:
         """Close the database; views of it must be gone."""
         self._local = threading.local()
         self._environment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _cursor(self) -> lmdb.Cursor:
         """Return the calling thread's cursor, whose transaction stays open: nobody writes."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bare_loops import find_compiler
+from peers.works import WORKS
 
 if TYPE_CHECKING:
     from peers.works import Settings, Work
@@ -26,6 +27,7 @@ class Entry:
         works: Names of the works that it takes part in; empty: all.
         is_loader: Whether it does the whole work, rather than the least that any loader must do.
         is_built: Whether it is built by a C compiler first.
+        wants_markers: Whether its database is the one whose JPEG files have restart markers.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Entry:
     works: frozenset[str] = field(default_factory=frozenset)
     is_loader: bool = True
     is_built: bool = False
+    wants_markers: bool = False
 
     @property
     def loader(self) -> str:
@@ -73,42 +76,61 @@ class Entry:
 _JPEG = frozenset({"jpeg"})
 _RAW = frozenset({"uint8"})
 _FLOAT = frozenset({"float"})
+_RRC = frozenset({"rrc"})
+_NO_RRC = frozenset(work.name for work in WORKS) - _RRC
+
+_OURS = ("ringfeed", "numpy", "lmdb")
+_SPDL = ("spdl.pipeline", "spdl.io")
+_SPDLS = ("spdl-core", "spdl-io", "numpy")
+_THREADS = {1: "1 thread", 2: "2 threads"}
 
 ROSTER = (
     Entry(
         name="ringfeed, 1 thread",
         module="peers.feed",
-        distributions=("ringfeed", "numpy", "lmdb"),
+        distributions=_OURS,
         settings={"threads": 1},
     ),
     Entry(
         name="ringfeed, 2 threads",
         module="peers.feed",
-        distributions=("ringfeed", "numpy", "lmdb"),
+        distributions=_OURS,
         settings={"threads": 2},
     ),
     Entry(
-        name="PyTorch", module="peers.pytorch", imports=("torch",), distributions=("torch", "numpy")
+        name="PyTorch",
+        module="peers.pytorch",
+        imports=("torch",),
+        distributions=("torch", "numpy"),
+        works=_NO_RRC,
     ),
     Entry(
         name="SPDL",
         module="peers.spdl_pipeline",
-        imports=("spdl.pipeline", "spdl.io"),
-        distributions=("spdl-core", "spdl-io", "numpy"),
+        imports=_SPDL,
+        distributions=_SPDLS,
+        works=_NO_RRC,
     ),
-    Entry(name="Grain", module="peers.grain_threads", imports=("grain",), distributions=("grain",)),
+    Entry(
+        name="Grain",
+        module="peers.grain_threads",
+        imports=("grain",),
+        distributions=("grain",),
+        works=_NO_RRC,
+    ),
     Entry(
         name="DALI",
         module="peers.dali_pipeline",
         imports=("nvidia.dali",),
         distributions=("nvidia-dali-cuda130",),
+        works=_NO_RRC,
     ),
     # With one thread, as the feed that goals are set for; above each with what is its fastest here.
     Entry(
         name="SPDL, 1 thread",
         module="peers.spdl_pipeline",
-        imports=("spdl.pipeline", "spdl.io"),
-        distributions=("spdl-core", "spdl-io", "numpy"),
+        imports=_SPDL,
+        distributions=_SPDLS,
         settings={"concurrency": 1},
         works=_FLOAT,
     ),
@@ -150,5 +172,82 @@ ROSTER = (
         settings={"threads": 2},
         works=_JPEG,
         is_loader=False,
+    ),
+    # Crops that are resized: each with one and two threads or workers.
+    *(
+        Entry(
+            name=f"ringfeed, restart markers, {threads}",
+            module="peers.feed",
+            distributions=_OURS,
+            settings={"threads": number},
+            works=_RRC,
+            wants_markers=True,
+        )
+        for number, threads in _THREADS.items()
+    ),
+    Entry(
+        name="decode and resize of the crop alone",
+        module="peers.resizing.kernel_loop",
+        distributions=_OURS,
+        settings={"threads": 1},
+        works=_RRC,
+        wants_markers=True,
+    ),
+    # What every epoch behind the first is like; starting and a first epoch do not count.
+    Entry(
+        name="ringfeed, decoded cache, 1 thread",
+        module="peers.feed",
+        distributions=_OURS,
+        settings={"threads": 1, "decoded_cache": True},
+        works=_JPEG | _RRC,
+    ),
+    *(
+        Entry(
+            name=f"DALI, {decodes}, {threads}",
+            module="peers.dali_pipeline",
+            imports=("nvidia.dali",),
+            distributions=("nvidia-dali-cuda130",),
+            settings={"num_threads": number, "exec_dynamic": False, "decoder": decoder},
+            works=_RRC,
+        )
+        for decodes, decoder in (("the crop", "image_random_crop"), ("the whole", "image"))
+        for number, threads in _THREADS.items()
+    ),
+    *(
+        Entry(
+            name=f"torchvision, {number} worker{'s' if number > 1 else ''}",
+            module="peers.resizing.torchvision_loader",
+            imports=("torch", "torchvision", "PIL"),
+            distributions=("torch", "torchvision", "pillow"),
+            settings={"num_workers": number},
+            works=_RRC,
+        )
+        for number in _THREADS
+    ),
+    *(
+        Entry(
+            name=f"SPDL, FFmpeg's filters, {threads}",
+            module="peers.resizing.spdl_images",
+            imports=_SPDL,
+            distributions=_SPDLS,
+            settings={"concurrency": number},
+            works=_RRC,
+        )
+        for number, threads in _THREADS.items()
+    ),
+    Entry(
+        name="FFCV's method",
+        module="peers.resizing.loops",
+        distributions=("simplejpeg", "opencv-python-headless"),
+        settings={"method": "FFCV's"},
+        works=_RRC,
+    ),
+    Entry(
+        name="Pillow",
+        module="peers.resizing.loops",
+        imports=("PIL",),
+        distributions=("pillow", "numpy"),
+        settings={"method": "Pillow"},
+        works=_RRC,
     ),
 )

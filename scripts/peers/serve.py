@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from peers.works import Arrays, Work
 
 _AHEAD = 3 * PREFETCH  # SPDL has up to 10 batches on the way, between its stages
+_LEAST_AHEAD = 2
 _SAMPLED = 16
 
 
@@ -60,6 +61,7 @@ class _Measured:
         arrays: What makes arrays of one.
         work: What it does.
         num_records: Records in the database.
+        reads_ahead: Whether batches may have been made ready at rest.
 
     Attributes:
         taken: Batches taken so far.
@@ -71,11 +73,14 @@ class _Measured:
         arrays: Callable[[Any], Arrays],
         work: Work,
         num_records: int,
+        *,
+        reads_ahead: bool,
     ) -> None:
         self._stream = stream
         self._arrays = arrays
         self._work = work
         self._num_records = num_records
+        self._ahead = _AHEAD if reads_ahead else _LEAST_AHEAD
         self.taken = 0
         self._last: Any = None
 
@@ -93,7 +98,7 @@ class _Measured:
         """Measure a round, after as many batches as may have been ready at rest."""
         consume = CONSUMERS[consumer]
         ready = []
-        for _ in range(_AHEAD):
+        for _ in range(self._ahead):
             began = time.perf_counter()
             batch = self._take()
             next_s = time.perf_counter() - began
@@ -153,7 +158,13 @@ def serve(module_name: str) -> None:
                 opened = module.open_stream(work, database, arguments["settings"])
                 stream = stack.enter_context(opened)
                 arrays = getattr(module, "arrays", _as_they_are)
-                measured = _Measured(stream, arrays, work, arguments["num_records"])
+                measured = _Measured(
+                    stream,
+                    arrays,
+                    work,
+                    arguments["num_records"],
+                    reads_ahead=getattr(module, "READS_AHEAD", True),
+                )
                 describe = getattr(module, "describe", dict)
                 return {"memory": dataclasses.asdict(before), "description": describe()}
             if measured is None:

@@ -31,11 +31,15 @@ class Work:
     Attributes:
         name: What the report calls it.
         shape: (C, H, W) of the stored images, or of the decoded ones.
-        encoded: Whether the records hold JPEG files, which are decoded to BGR.
+        encoded: Whether the records hold JPEG files, which are decoded to BGR, or to RGB where
+            `std` is given.
         batch_size: Records in a batch.
         crop: Side of the square cut out at a random place, in pixels; 0: no crop.
+        resized_crop: Side of the square, in pixels, that a rectangle drawn at random is resized
+            to; 0: no rectangle.
         mirror: Whether every second image, by chance, is flipped left to right.
         mean: Subtracted from every pixel, one a channel; empty: nothing.
+        std: Where given, pixels are divided by 255, less the mean, divided by this; one a channel.
         scale: Factor after that.
         dtype: Of the batch: ``uint8``, with neither mean nor scale, or ``float32``.
     """
@@ -45,8 +49,10 @@ class Work:
     encoded: bool = False
     batch_size: int
     crop: int = 0
+    resized_crop: int = 0
     mirror: bool = False
     mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     scale: float = 1.0
     dtype: str = "float32"
 
@@ -54,7 +60,8 @@ class Work:
     def sample_shape(self) -> tuple[int, int, int]:
         """(C, H, W) of an image in the batch."""
         channels, height, width = self.shape
-        return (channels, self.crop or height, self.crop or width)
+        side = self.resized_crop or self.crop
+        return (channels, side or height, side or width)
 
     @property
     def is_large(self) -> bool:
@@ -65,7 +72,8 @@ class Work:
     def database(self) -> str:
         """Which kind of database it reads; several works may share one."""
         channels, height, width = self.shape
-        return f"{'jpeg' if self.encoded else 'raw'}-{channels}x{height}x{width}"
+        kind = "photographs" if self.resized_crop else "jpeg" if self.encoded else "raw"
+        return f"{kind}-{channels}x{height}x{width}"
 
 
 class OpenStream(Protocol):
@@ -104,6 +112,16 @@ WORKS = (
         mirror=True,
         mean=_MEAN,
         scale=_SCALE,
+    ),
+    Work(
+        name="rrc",
+        shape=(3, 375, 500),
+        encoded=True,
+        batch_size=64,
+        resized_crop=224,
+        mirror=True,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
     ),
     Work(name="1x28x28", shape=(1, 28, 28), batch_size=256, crop=28, scale=1 / 256),
     Work(name="3x32x32", shape=(3, 32, 32), batch_size=256, crop=28, scale=1 / 256),

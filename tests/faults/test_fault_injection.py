@@ -26,6 +26,7 @@ from prefetch._pipeline.light_batches import LightBatches
 from prefetch._pipeline.part_filler import Filler
 from prefetch._record.decode import ImageDecoder
 from prefetch._ring.slot import Slot
+from prefetch._source.lmdb.database import LmdbDatabase
 from prefetch._source.lmdb.mapped import MappedPages
 from prefetch._source.records import RecordReader, Walker
 from prefetch._transform.host import RecordTransformer
@@ -232,8 +233,17 @@ EFFECTS: dict[str, tuple[type, str, str, dict[str, Any]]] = {
     "parse or decode": (RecordTransformer, "fill", "fill", {}),
     "shape": (RecordTransformer, "sample_shape", "read", {}),
     "walk of a second database": (Walker, "_take", "plan", {}),
+    "growing index": (LmdbDatabase, "cover", "plan", {}),
     "memory": (Slot, "bind", "allocate", {}),
 }
+
+
+def _refuse_mapping(*_: object, **__: object) -> None:
+    raise OSError(12, "Cannot allocate memory")
+
+
+# A file that is mapped is not walked, and the shape of its batches is not asked for but once.
+UNMAPPED = {"walk", "walk of a second database", "shape"}
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -248,7 +258,9 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     options = {**_options(source, threads), **more}
     error = MemoryError("no memory, on command")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prefetch._source.source._MOST_INDEXING_S", -1)  # walk the first epoch
+        patch.setattr("prefetch._source.source._MOST_INDEXING_S", -1)  # no index at the start
+        if effect in UNMAPPED:
+            patch.setattr(MappedPages, "__init__", _refuse_mapping)
         feed = prefetch.open(options)
         nth = _Nth(patch, owner, name, number=number, error=error)
         taken, told = _take_all(feed)
@@ -267,7 +279,7 @@ def test_the_nth_reading_that_fails_is_the_consumers_error(
     ):
         assert part in str(told)
     served = len(taken) // 4
-    if effect.startswith("walk"):  # by one reader at a time: the place is the same for any threads
+    if stage == "plan":  # by one reader at a time: the place is the same for any threads
         assert served == number - 1
     elif effect == "look-up":  # the shape of the first record of all, then each batch
         assert served == max(number - 2, 0) if threads == 1 else served < number

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "advise.h"
 #include "kernels.h"
 #include "mix.h"
 #include "spans.h"
@@ -222,6 +223,10 @@ static void look_up(const uint8_t *bytes, size_t size)
     for (int64_t page = -1; page <= (int64_t)(size / PAGE_BYTES); page++) {
         for (int64_t slot = -1; slot < 6; slot++) {
             struct span found[2];
+            const struct span ahead = find_value_ahead(&mapping, page, slot);
+            assert(is_inside(&mapping, (int64_t)ahead.begin, (int64_t)ahead.size));
+            if (slot == 0)
+                advise_span(&mapping, (int64_t)ahead.begin, (int64_t)ahead.size);
             if (!find_record(&mapping, page, slot, &found[0], &found[1]))
                 continue;
             for (size_t i = 0; i < 2; i++) {

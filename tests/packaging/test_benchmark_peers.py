@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from peers import (
     comparison,
     contest,
     databases,
+    feed,
     process_tree,
     roster,
     verification,
@@ -25,12 +27,17 @@ from peers import (
 )
 from peers.contestant import Contestant, ContestantError
 from peers.filling import Filler
+from peers.resizing import crops, kernel_loop, loops, photographs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _WORKS = {work.name: work for work in works.WORKS}
 _SMALL = _WORKS["3x32x32"]
+
+needs_pillow = pytest.mark.skipif(
+    importlib.util.find_spec("PIL") is None, reason="Pillow is not installed: make test-peers does"
+)
 
 
 def _result(name: str, *elapsed_s: float, cpu_s: float = 1.0) -> contest.Result:
@@ -162,8 +169,136 @@ def test_ratios_are_of_rounds_measured_next_to_each_other() -> None:
     # The machine was four times as slow in the second round, and the feed twice as fast in each.
     ours, theirs = _result("ringfeed, 1 thread", 1, 4, 1), _result("DALI", 2, 8, 2)
     assert 2.0 == comparison.ratio(ours, theirs, lambda one: one.images_per_s)
+    assert (2.0, 2.0) == comparison.spread(ours, theirs, lambda one: one.images_per_s)
     found = comparison.goals(_WORKS["float"], [ours, theirs])
     assert ("images/s, to DALI's", 2.0, False) in [(g.what, g.value, g.reached) for g in found]
+
+
+def test_a_goal_beside_dali_is_set_against_the_faster_of_its_decoders() -> None:
+    ours = _result(comparison.MARKED, 1, 1, 2, cpu_s=1)
+    crop = _result("DALI, the crop, 1 thread", 2, 3, 4, cpu_s=3)
+    whole = _result("DALI, the whole, 1 thread", 4, 4, 4, cpu_s=2)
+    found = comparison.goals(_WORKS["rrc"], [ours, crop, whole])
+    assert [
+        ("images/s with markers, to DALI's best", 2.0, (2.0, 3.0), True),
+        ("CPU time with markers, to DALI's least", 0.5, (0.5, 0.5), True),
+    ] == [(goal.what, goal.value, goal.spread, goal.reached) for goal in found]
+
+
+def test_rectangles_have_the_areas_and_ratios_of_imagenets_recipe() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [crops.draw(rng, 375, 500) for _ in range(2000)]
+    for top, left, height, width in drawn:
+        assert 0 <= top <= 375 - height
+        assert 0 <= left <= 500 - width
+    areas, ratios = np.array([(h * w / (375 * 500), w / h) for _, _, h, w in drawn]).T
+    assert 0.079 < areas.min() < 0.1
+    assert 0.9 < areas.max() <= 1
+    assert 0.74 < ratios.min() < 0.76
+    assert 1.32 < ratios.max() < 1.35
+
+
+def test_where_no_rectangle_fits_the_middle_is_taken_with_the_nearest_ratio() -> None:
+    rng = np.random.default_rng(0)
+    assert (0, 495, 10, 13) in {crops.draw(rng, 10, 1003) for _ in range(50)}
+    assert (495, 0, 13, 10) in {crops.draw(rng, 1003, 10) for _ in range(50)}
+
+
+@needs_pillow
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_the_rectangle_that_an_image_was_made_of_is_found(*, mirrored: bool) -> None:
+    from peers.resizing import rectangles  # noqa: PLC0415 - Pillow is there only now
+
+    rng = np.random.default_rng(int(mirrored))
+    picture = photographs.take(rng, 375, 500).transpose(2, 0, 1)
+    made_of = rectangles.Rectangle(*crops.draw(rng, 375, 500), mirrored)
+    image = rectangles.resized(picture, made_of, 224)
+    assert made_of == rectangles.find(image.astype(np.float64), picture)
+
+
+@needs_pillow
+@pytest.mark.parametrize(("method", "most"), [("Pillow", 0.01), ("FFCV's", 2.0)])
+def test_bare_loops_resize_rectangles_of_the_records_in_turn(
+    method: str, most: float, tmp_path: Path
+) -> None:
+    work = dataclasses.replace(_WORKS["rrc"], batch_size=2)
+    database = databases.make_database(tmp_path / "looped", work, 4)
+    with loops.open_stream(work, database, {"method": method}) as stream:
+        next(stream)
+        data, labels = next(stream)
+        assert [2, 3] == labels.tolist()
+        # Of the same content: the loop keeps its own open until its process ends.
+        again = databases.make_database(tmp_path / "again", work, 4)
+        right = verification.verify(work, again, data, [2, 3])
+        wrong = verification.verify(work, again, data[:1], [3])
+    assert right.mean_levels < most
+    assert 20 < wrong.mean_levels
+
+
+@needs_pillow
+@pytest.mark.parametrize("has_markers", [False, True])
+def test_the_feeds_resized_crops_are_what_pillow_makes_of_the_records(
+    *, has_markers: bool, tmp_path: Path
+) -> None:
+    work = dataclasses.replace(_WORKS["rrc"], batch_size=2)
+    database = databases.make_database(tmp_path, work, 4)
+    if has_markers:
+        database = databases.with_restart_markers(database)
+    with feed.open_stream(work, database, {"threads": 1}) as stream:
+        next(stream)
+        data, labels = feed.arrays(next(stream))
+        data = data.copy()
+        assert [2, 3] == labels.tolist()
+    assert verification.verify(work, database, data, [2, 3]).identical
+
+
+@needs_pillow
+def test_the_bare_loop_over_the_kernels_resizes_the_records_in_turn(tmp_path: Path) -> None:
+    work = dataclasses.replace(_WORKS["rrc"], batch_size=2)
+    database = databases.make_database(tmp_path, work, 4)
+    with kernel_loop.open_stream(work, databases.with_restart_markers(database), {}) as stream:
+        next(stream)
+        data, labels = next(stream)
+        assert [2, 3] == labels.tolist()
+        assert verification.verify(work, database, data, [2, 3]).identical
+
+
+def test_resized_images_that_nothing_could_check_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "PIL" else find_spec(name)
+    )
+    file = tmp_path / "report.json"
+    assert 0 == benchmark_peers.main(["--work", "rrc", "--peer", "--json", str(file)])
+    report = json.loads(file.read_text())
+    assert [{"name": "rrc", "missing": "PIL"}] == report["left_out"]
+    assert [] == report["works"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torchvision") is None, reason="make test-peers installs the peers"
+)
+@pytest.mark.timeout(600)  # as above, and images are large
+def test_every_peer_resizes_crops(tmp_path: Path) -> None:
+    work = _WORKS["rrc"]
+    database = databases.make_database(tmp_path, work, 64)
+    task = contest.Task(work=work, database=database, num_records=64)
+    present = [
+        one
+        for one in roster.ROSTER
+        if one.loader in {"DALI", "torchvision", "SPDL"}
+        and one.takes_part(work)
+        and 1 in (one.settings or {}).values()  # one thread, or one worker
+    ]
+    effort = contest.Effort(rounds=1, seconds=0.01)
+    results, failures = contest.hold(task, present, effort, lambda _: None)
+    assert [] == failures
+    assert [one.name for one in present] == [result.entry.name for result in results]
+    for result in results:
+        assert result.delivered, result.entry.name
+        assert comparison.is_same_work(result), result.entry.name
 
 
 def test_cpu_time_and_memory_of_children_count() -> None:

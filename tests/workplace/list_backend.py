@@ -52,6 +52,10 @@ class ListDatabase:
             found = [self._records[place] for place in places.tolist()]
         return [memoryview(key) for key, _ in found], [memoryview(value) for _, value in found]
 
+    def cover(self, place: int) -> bool:
+        del place
+        return False
+
     def scan(self) -> None:
         return None
 

@@ -47,6 +47,11 @@ static PyMethodDef functions[] = {
               "Fill part of a batch from its records, as prefetch._kernels.reference.fill does."),
     PY_METHOD(locate, "locate(memory, page_bytes, pages, slots, spans, /)\n--\n\n"
                       "Find keys and values of records in the mapping of an LMDB file."),
+    PY_METHOD(locate_ahead,
+              "locate_ahead(memory, page_bytes, pages, slots, begins, sizes, /)\n--\n\n"
+              "Find where values lie by their leaf pages alone; size 0 where one is damaged."),
+    PY_METHOD(advise, "advise(memory, begins, sizes, /)\n--\n\n"
+                      "Ask the system to read spans of a mapped file, without waiting for it."),
     PY_METHOD(
         fill_records,
         "fill_records(memory, page_bytes, leaves, firsts, recipe, parts, /)\n--\n\n"

@@ -1,6 +1,8 @@
 /* The functions for Python that find spans and gather them; see prefetch/_kernels/_c.pyi. */
 #include "py_spans.h"
 
+#include "advise.h"
+
 /* Take a one-dimensional int64 array of some length; -1 for any. */
 static bool take_int64(PyObject *array, Py_buffer *view, int flags, Py_ssize_t length,
                        const char *name)
@@ -78,6 +80,63 @@ PY_FUNCTION(py_locate)
     py_release_buffer(&pages);
     py_release_buffer(&slots);
     py_release_buffer(&spans);
+    return result;
+}
+
+PY_FUNCTION(py_locate_ahead)
+{
+    enum { MEMORY, PAGE_BYTES, PAGES, SLOTS, BEGINS, SIZES, NUM };
+    PY_CHECK_ARITY("locate_ahead", NUM);
+    const Py_ssize_t page_bytes = check_page_bytes(arguments[PAGE_BYTES]);
+    if (page_bytes < 0)
+        return NULL;
+    Py_buffer memory = {0}, pages = {0}, slots = {0}, begins = {0}, sizes = {0};
+    PyObject *result = NULL;
+    if (PyObject_GetBuffer(arguments[MEMORY], &memory, PyBUF_SIMPLE) == 0 &&
+        take_int64(arguments[PAGES], &pages, PyBUF_C_CONTIGUOUS, -1, "pages") &&
+        take_int64(arguments[SLOTS], &slots, PyBUF_C_CONTIGUOUS, pages.shape[0], "slots") &&
+        take_int64(arguments[BEGINS], &begins, PyBUF_CONTIG, pages.shape[0], "begins") &&
+        take_int64(arguments[SIZES], &sizes, PyBUF_CONTIG, pages.shape[0], "sizes")) {
+        const struct mapping mapping = {memory.buf, (size_t)memory.len, (size_t)page_bytes};
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < pages.shape[0]; i++) {
+            const struct span value =
+                find_value_ahead(&mapping, load_item(&pages, i), load_item(&slots, i));
+            const int64_t found[2] = {(int64_t)value.begin, (int64_t)value.size};
+            memcpy((uint8_t *)begins.buf + 8 * i, &found[0], 8);
+            memcpy((uint8_t *)sizes.buf + 8 * i, &found[1], 8);
+        }
+        Py_END_ALLOW_THREADS
+        result = Py_NewRef(Py_None);
+    }
+    py_release_buffer(&memory);
+    py_release_buffer(&pages);
+    py_release_buffer(&slots);
+    py_release_buffer(&begins);
+    py_release_buffer(&sizes);
+    return result;
+}
+
+PY_FUNCTION(py_advise)
+{
+    enum { MEMORY, BEGINS, SIZES, NUM };
+    PY_CHECK_ARITY("advise", NUM);
+    Py_buffer memory = {0}, begins = {0}, sizes = {0};
+    PyObject *result = NULL;
+    if (PyObject_GetBuffer(arguments[MEMORY], &memory, PyBUF_SIMPLE) == 0 &&
+        take_int64(arguments[BEGINS], &begins, PyBUF_C_CONTIGUOUS, -1, "begins") &&
+        take_int64(arguments[SIZES], &sizes, PyBUF_C_CONTIGUOUS, begins.shape[0], "sizes")) {
+        const struct mapping mapping = {memory.buf, (size_t)memory.len, 1};
+        /* A request waits where the device has enough to do. */
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < begins.shape[0]; i++)
+            advise_span(&mapping, load_item(&begins, i), load_item(&sizes, i));
+        Py_END_ALLOW_THREADS
+        result = Py_NewRef(Py_None);
+    }
+    py_release_buffer(&memory);
+    py_release_buffer(&begins);
+    py_release_buffer(&sizes);
     return result;
 }
 

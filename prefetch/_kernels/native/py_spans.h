@@ -6,6 +6,8 @@
 #include "spans.h"
 
 PY_FUNCTION(py_locate);
+PY_FUNCTION(py_locate_ahead);
+PY_FUNCTION(py_advise);
 
 /* Where records are to be found: a mapping, and the packed index. */
 struct held_index {

@@ -41,8 +41,15 @@ static const uint8_t *find_page(const struct mapping *mapping, uint64_t number, 
     return load64(page) == number && (load16(page + 10) & KINDS) == kind ? page : NULL;
 }
 
-bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slot,
-                 struct span *key, struct span *value)
+/* A record's entry in its leaf page. */
+struct node {
+    struct span key, value; /* of a long value only the size is known */
+    bool is_long;
+    uint64_t long_page; /* the page that a long value begins at, unchecked */
+};
+
+static bool find_node(const struct mapping *mapping, int64_t page_number, int64_t slot,
+                      struct node *found)
 {
     const size_t page_bytes = mapping->page_bytes;
     const uint8_t *page = find_page(mapping, (uint64_t)page_number, LEAF);
@@ -62,21 +69,51 @@ bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slo
     if (key_size > room)
         return false;
     const size_t begin = (size_t)(page - mapping->bytes) + node + NODE_BYTES;
-    *key = (struct span){begin, key_size};
-    if ((flags & NODE_FLAGS) == 0) {
-        *value = (struct span){begin + key_size, value_size};
+    found->key = (struct span){begin, key_size};
+    found->value = (struct span){begin + key_size, value_size};
+    found->is_long = (flags & NODE_FLAGS) == LONG_VALUE;
+    if ((flags & NODE_FLAGS) == 0)
         return value_size <= room - key_size;
-    }
-    if ((flags & NODE_FLAGS) != LONG_VALUE || room - key_size < 8)
+    if (!found->is_long || room - key_size < 8)
         return false;
-    const uint64_t number = load64(page + node + NODE_BYTES + key_size);
+    found->long_page = load64(page + node + NODE_BYTES + key_size);
+    return true;
+}
+
+bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slot,
+                 struct span *key, struct span *value)
+{
+    struct node node;
+    if (!find_node(mapping, page_number, slot, &node))
+        return false;
+    *key = node.key;
+    *value = node.value;
+    if (!node.is_long)
+        return true;
+    const uint64_t number = node.long_page;
     const uint8_t *first = find_page(mapping, number, OVERFLOW_PAGES);
     if (first == NULL || number < FIRST_PAGE)
         return false;
+    const size_t page_bytes = mapping->page_bytes;
     const uint64_t num_pages = load32(first + 12);
-    *value = (struct span){(size_t)(first - mapping->bytes) + HEADER_BYTES, value_size};
+    value->begin = (size_t)(first - mapping->bytes) + HEADER_BYTES;
     return num_pages > 0 && num_pages <= mapping->size / page_bytes - number &&
-           value_size <= num_pages * page_bytes - HEADER_BYTES;
+           value->size <= num_pages * page_bytes - HEADER_BYTES;
+}
+
+struct span find_value_ahead(const struct mapping *mapping, int64_t page_number, int64_t slot)
+{
+    struct node node;
+    if (!find_node(mapping, page_number, slot, &node))
+        return (struct span){0, 0};
+    const size_t num_pages = mapping->size / mapping->page_bytes;
+    if (!node.is_long)
+        return node.value;
+    if (node.long_page < FIRST_PAGE || node.long_page >= num_pages)
+        return (struct span){0, 0};
+    const size_t begin = (size_t)node.long_page * mapping->page_bytes;
+    const size_t left = mapping->size - begin, size = node.value.size + HEADER_BYTES;
+    return (struct span){begin, size < left ? size : left};
 }
 
 void store_spans(uint8_t *spans, size_t num, size_t i, const struct span *key,

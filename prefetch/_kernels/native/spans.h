@@ -20,6 +20,10 @@ struct span {
 bool find_record(const struct mapping *mapping, int64_t page_number, int64_t slot,
                  struct span *key, struct span *value);
 
+/* Find where the value of a leaf page's record lies, by that page alone: of a long value, which has
+ * pages of its own, those are not touched. Nothing (size 0) where the leaf page is damaged. */
+struct span find_value_ahead(const struct mapping *mapping, int64_t page_number, int64_t slot);
+
 /* Keep where the i-th of num records is: in four rows of int64, the begin and size of its key and
  * the begin and size of its value. */
 void store_spans(uint8_t *spans, size_t num, size_t i, const struct span *key,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prefetch._errors.classes import CorruptDatabaseError, SourceError
+from prefetch._source.lmdb.growing_index import GrowingIndex
 from prefetch._source.lmdb.pages import TreePages
 from prefetch._source.spans import Spans
 
@@ -41,7 +42,8 @@ class MappedPages:
         file: The database.
         meta: The state.
         kernels: Finds the records.
-        index: Returns the index of the same state; asked only by what takes places in key order.
+        index: Returns an index of the same state that knows the records up to a place; asked only
+            by what takes places in key order.
 
     Raises:
         DatabaseTruncatedError: The file is shorter than its pages.
@@ -53,12 +55,13 @@ class MappedPages:
         file: DatabaseFile,
         meta: Meta,
         kernels: NativeKernels,
-        index: Callable[[], RecordIndex],
+        index: Callable[[int], RecordIndex],
     ) -> None:
         # Of a file that is too short, the missing pages would be mapped as well: SIGBUS.
         file.check_size(meta)
         self._index = index
         self._path = file.path
+        self._meta = meta
         self._page_bytes = meta.page_bytes
         self._pages = TreePages(file, meta)
         self._kernels = kernels
@@ -69,6 +72,10 @@ class MappedPages:
             prot=mmap.PROT_READ,
         )
         self._memory = memoryview(mapped)
+
+    def begin_index(self) -> GrowingIndex:
+        """Return an index of the same state that knows no record yet."""
+        return GrowingIndex(self._path, self._pages, self._meta, self._memory)
 
     def find(
         self, pages: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]
@@ -107,18 +114,28 @@ class MappedPages:
             For each part the outcomes, and the keys, one directly after the other; or its error:
             there is no such record, or the pages contradict each other.
         """
-        index = self._index()
+        index = self._index(0)
         results = self._kernels.fill_records(
             self._memory, self._page_bytes, index.leaves, index.firsts, recipe, parts
         )
         return [
-            (outcomes, keys) if bad < 0 else self._error_at(index, part[0][bad : bad + 1])
+            (outcomes, keys) if bad < 0 else self._fill_again(index, part, recipe, bad)
             for part, (bad, outcomes, keys) in zip(parts, results, strict=True)
         ]
 
-    def _error_at(
-        self, index: RecordIndex, record: npt.NDArray[np.int64]
-    ) -> IndexError | CorruptDatabaseError:
+    def _fill_again(
+        self, index: RecordIndex, part: IndexedPart, recipe: Recipe, bad: int
+    ) -> tuple[list[Outcome], bytes] | IndexError | CorruptDatabaseError:
+        """Fill a part of which a record was not found: that may lie behind what is indexed yet."""
+        last = int(part[0].max())
+        if last >= index.num_records:
+            index = self._index(last)
+            ((bad, outcomes, keys),) = self._kernels.fill_records(
+                self._memory, self._page_bytes, index.leaves, index.firsts, recipe, [part]
+            )
+            if bad < 0:
+                return outcomes, keys
+        record = part[0][bad : bad + 1]
         try:
             pages, slots = index.places(record)
         except IndexError as error:
@@ -132,10 +149,45 @@ class MappedPages:
             place: The record's, in key order.
             is_uint8: Whether it is for a batch of uint8.
         """
-        index = self._index()
+        index = self._index(place)
         return self._kernels.raw_shape(
             self._memory, self._page_bytes, index.leaves, index.firsts, place, is_uint8
         )
+
+    def advise(self, places: npt.NDArray[np.int64]) -> None:
+        """Have the pages of records read before they are needed.
+
+        Waits for their leaf pages where values have pages of their own, whose numbers stand there.
+
+        Args:
+            places: (n,) their places in key order, 1 or more.
+
+        Raises:
+            SourceError: The index cannot be built.
+        """
+        pages, slots = self._index(int(places.max())).places(places)
+        self._advise(pages, pages + 1)
+        if not self._meta.overflow_pages:
+            return
+        begins, sizes = np.empty((2, len(pages)), np.int64)
+        self._kernels.locate_ahead(self._memory, self._page_bytes, pages, slots, begins, sizes)
+        first, last = begins // self._page_bytes, (begins + sizes - 1) // self._page_bytes
+        is_long = (sizes > 0) & (first != pages)
+        self._advise(first[is_long], last[is_long] + 1)
+
+    def _advise(self, first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
+        """Have pages read: (n,) runs of them, each from one page to before another."""
+        if not len(first):
+            return
+        order = np.argsort(first)
+        first, end = first[order], np.maximum.accumulate(end[order])
+        # Those that touch are asked for together: a request takes as long as reading some pages.
+        is_new = np.ones(len(first), np.bool_)
+        is_new[1:] = first[1:] > end[:-1]
+        starts = np.flatnonzero(is_new)
+        begins = first[starts]
+        sizes = end[np.append(starts[1:], len(first)) - 1] - begins
+        self._kernels.advise(self._memory, begins * self._page_bytes, sizes * self._page_bytes)
 
     def spans(self, spans: npt.NDArray[np.int64]) -> tuple[Spans, Spans]:
         """Return keys and values that lie as `fill` says."""

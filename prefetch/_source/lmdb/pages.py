@@ -48,6 +48,9 @@ LONG_VALUE: Final = 0x01
 _SUB_DATABASE: Final = 0x02
 _NODE_FLAGS: Final = 0x01 | 0x02 | 0x04
 
+# Pages of values for each leaf page, from which on asking for one is cheaper than mapping it.
+_SPARSE: Final = 16
+
 # Address space that counting the leaves may take; mapping so much and reading it costs 20 us.
 _WINDOW_BYTES: Final = 16 * 2**20
 
@@ -88,6 +91,10 @@ class TreePages:
     def __init__(self, file: PageFile, meta: Meta) -> None:
         self._file = file
         self._meta = meta
+        # Where leaf pages lie far apart, the system would read mostly pages of values around each.
+        self._is_sparse = (
+            hasattr(mmap, "MADV_WILLNEED") and meta.overflow_pages > _SPARSE * meta.leaf_pages
+        )
         self._window_pages = max(_WINDOW_BYTES // meta.page_bytes, 1)
         self._header = np.dtype(
             {
@@ -152,14 +159,37 @@ class TreePages:
         # A mapping begins at a multiple of the machine's pages, which may exceed the file's.
         begin = int(numbers[0])
         begin -= begin % max(mmap.ALLOCATIONGRANULARITY // page_bytes, 1)
-        where = numbers - begin
-        num_pages = int(where[-1]) + 1
-        self._file.check_size(self._meta)
+        num_pages = int(numbers[-1]) + 1 - begin
         # Closed by its last reference: to close it by name fails after Ctrl-C, which leaves views.
         window = self._map(begin * page_bytes, num_pages * page_bytes)
-        headers = np.frombuffer(window, self._header, num_pages)
+        if self._is_sparse:
+            for number in numbers.tolist():
+                window.madvise(mmap.MADV_WILLNEED, *_span(number - begin, page_bytes))
+        return self.record_counts_in(window, numbers, first_page=begin)
+
+    def record_counts_in(
+        self, memory: mmap.mmap | memoryview, numbers: npt.NDArray[np.int64], *, first_page: int = 0
+    ) -> npt.NDArray[np.int64]:
+        """Return how many records each of some leaf pages holds, read from memory.
+
+        Args:
+            memory: Pages, mapped from the file.
+            numbers: (n,) numbers of pages in it, in any order.
+            first_page: The page that it begins with.
+
+        Returns:
+            (n,) counts, each 1 or more.
+
+        Raises:
+            CorruptDatabaseError: One of the pages is no leaf.
+            DatabaseTruncatedError: The file is shorter than its pages.
+        """
+        page_bytes = self._meta.page_bytes
+        self._file.check_size(self._meta)
+        headers = np.frombuffer(memory, self._header)
+        where = numbers - first_page
         own_number, flags, lower, upper = (headers[name][where] for name in _HEADER_FIELDS)
-        del headers, window
+        del headers, memory
         bad = (
             (own_number != numbers.astype(np.uint64))
             | (flags & _KINDS != LEAF)
@@ -282,7 +312,14 @@ class TreePages:
             yield first, self._num_long_pages(first, value_bytes)
 
     def leaves(self) -> Iterator[int]:
-        """Yield the leaf pages in key order; a page is read when it is come to.
+        """Yield the leaf pages in key order, as `leaf_groups` does, one by one."""
+        for group in self.leaf_groups():
+            yield from group.tolist()
+
+    def leaf_groups(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the leaf pages in key order, (n,) at a time: those that one branch leads to.
+
+        A branch is read when it is come to.
 
         Raises:
             CorruptDatabaseError: The tree's pages contradict each other. One that it reaches twice
@@ -319,10 +356,10 @@ class TreePages:
             raise self._corrupt(f"its tree begins at page {root}, which does not exist")
         return root
 
-    def _below(self, number: int, depth: int) -> Iterator[int]:
+    def _below(self, number: int, depth: int) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the leaves under a page; the levels are counted, so that no circle is endless."""
-        if depth <= 1:
-            yield number
+        if depth <= 2:  # a branch of leaves, or a root that is a leaf
+            yield np.array([number], np.int64) if depth <= 1 else self.children(number)
             return
         for child in self.children(number).tolist():
             yield from self._below(child, depth - 1)
@@ -371,3 +408,9 @@ class TreePages:
         return CorruptDatabaseError(
             self._file.path, f"is damaged: {what}; copy it again from its origin"
         )
+
+
+def _span(page: int, page_bytes: int) -> tuple[int, int]:
+    """Return begin and size of the system's pages that a page of a mapping lies on."""
+    begin = page * page_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+    return begin, (page + 1) * page_bytes - begin

@@ -40,6 +40,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return parts_done(self, parts)
 
     monkeypatch.setattr(light_batches, "_MIN_RAW_BYTES_TO_SPLIT", 0)  # so no batch is light
+    for module in ("_source.source", "_pipeline.reader"):  # nor anything read from the disk
+        monkeypatch.setattr(f"prefetch.{module}.num_disk_waits", lambda: 0)
     monkeypatch.setattr(Coordinator, "plan", plan)
     monkeypatch.setattr(Coordinator, "parts_done", done)
     return events

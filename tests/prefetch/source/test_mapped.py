@@ -200,7 +200,7 @@ def test_damaged_pages_are_refused_mapped_and_unmapped_for_the_same_reasons(tmp_
     assert len(told) > 8, told
 
 
-def _no_index() -> RecordIndex:
+def _no_index(_: int) -> RecordIndex:
     raise AssertionError("records are found by page and slot here")
 
 
