@@ -40,13 +40,14 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
     """Serve a feed as pairs of JAX's arrays.
 
     Each ``for`` serves one epoch. Items are ``(images, labels)``; with ``labels: false`` they are
-    ``{"image": images}``.
+    ``{"image": images}``, and with ``labels: pairs`` a dict of image, label, label2 and lam.
 
     On the CPU images are the batch's own memory where JAX takes it: (N, C, H, W), or (N, H, W, C)
     with ``transform.layout: nhwc``, of ``transform.dtype``. It is filled again when JAX has
     released it. On a GPU they are a copy within its memory, since JAX names no stream to order its
     work on; the batch's memory is filled again once the copy is made. Labels are small copies of
-    shape (N,), of ``label_dtype``, or of 32 bits unless ``jax_enable_x64`` is set.
+    shape (N,), of ``label_dtype``, or of 32 bits unless ``jax_enable_x64`` is set; with
+    ``labels: one_hot`` of shape (N, num_classes), float32.
 
     ``device: auto`` is JAX's default device where that is a GPU, else the CPU; for other devices
     give the arrays to ``jax.device_put``.
@@ -75,25 +76,24 @@ class DataLoader(Loader["tuple[jax.Array, jax.Array]"]):
     def __init__(self, what: Any = None, /, **options: Unpack[LoaderKeywords]) -> None:
         super().__init__(what, **options)
         self._is_on_gpu = self.feed.device.name.startswith("cuda")
-        self._has_labels = self.feed.config.labels
+        self._is_pair = self.feed.config.labels in {True, "one_hot"}
 
     def _take(self, batches: FeedIterator) -> tuple[jax.Array, jax.Array]:
         batch = next(batches)
-        images = jax.dlpack.from_dlpack(batch.data)
-        labels = None
+        blobs = batch.fields
         if self._is_on_gpu:
-            images = jnp.copy(images)
-            if self._has_labels:
-                labels = jnp.copy(jax.dlpack.from_dlpack(batch.label))
+            made = {name: jnp.copy(jax.dlpack.from_dlpack(blob)) for name, blob in blobs.items()}
             # Of each a first element, which is there when the copy is: the loop may donate the
             # copies themselves, and what JAX has deleted cannot be waited for.
-            made = [images] if labels is None else [images, labels]
-            batch.keep_until([array.ravel()[:1] for array in made])
-        elif self._has_labels:
-            labels = jnp.array(batch.label.numpy())
-        if labels is None:
-            return {"image": images}  # type: ignore[return-value] # as documented
-        return images, labels
+            batch.keep_until([array.ravel()[:1] for array in made.values()])
+        else:
+            made = {
+                name: jax.dlpack.from_dlpack(blob) if name == "image" else jnp.array(blob.numpy())
+                for name, blob in blobs.items()
+            }
+        if self._is_pair:
+            return made["image"], made["label"]
+        return made  # type: ignore[return-value] # as documented
 
     def _find_device(self) -> str:
         device = jax.local_devices()[0]

@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from memory import Blob
     from prefetch._config.keywords import LoaderKeywords
     from prefetch._feed.iterators import FeedIterator
 
@@ -41,12 +42,13 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
 
     It is no subclass of that: frameworks would shard it once more, and the feed has its ``shard``.
     Each ``for`` serves one epoch. Items are ``(images, labels)``; with ``labels: false`` they are
-    ``{"image": images}``.
+    ``{"image": images}``, and with ``labels: pairs`` a dict of image, label, label2 and lam.
 
     Images are the batch's own memory, without a copy: (N, C, H, W), or (N, H, W, C) with
     ``transform.layout: nhwc``, of ``transform.dtype``. Their memory is filled again when they, and
     all views of them, are gone; keeping more than ``max_batches_held`` of them is a
-    BatchesHeldError. Labels are (N,) of ``label_dtype``, small copies that may be kept for ever.
+    BatchesHeldError. Labels are (N,) of ``label_dtype``, or (N, num_classes) float32 with
+    ``labels: one_hot``, small copies that may be kept for ever.
 
     On a GPU both are there, ordered on the stream that is PyTorch's current one at ``next()``, and
     the memory is not filled again before the work that the stream was given until they were let
@@ -86,7 +88,7 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
         device, _, ordinal = self.feed.device.name.partition(":")
         self._cuda = int(ordinal) if device == "cuda" else None
         self._stream: Any = None
-        self._has_labels = self.feed.config.labels
+        self._is_pair = self.feed.config.labels in {True, "one_hot"}
         # PyTorch knows NumPy's bfloat16 by DLPack only; for all others this way is quicker.
         self._by_dlpack = self._cuda is not None or self.feed.config.transform.dtype == "bfloat16"
 
@@ -98,11 +100,17 @@ class DataLoader(Loader["tuple[torch.Tensor, torch.Tensor]"]):
             images = torch.from_dlpack(batch.data)
         else:
             images = torch.from_numpy(batch.data.numpy())
-        if not self._has_labels:
-            return {"image": images}  # type: ignore[return-value] # as documented
+        if not self._is_pair:
+            return {  # type: ignore[return-value] # as documented
+                name: images if name == "image" else self._copy(blob)
+                for name, blob in batch.fields.items()
+            }
+        return images, self._copy(batch.label)
+
+    def _copy(self, blob: Blob) -> torch.Tensor:
         if self._cuda is None:
-            return images, torch.from_numpy(batch.label.numpy().copy())
-        return images, torch.from_dlpack(batch.label).clone()
+            return torch.from_numpy(blob.numpy().copy())
+        return torch.from_dlpack(blob).clone()
 
     def _follow_stream(self) -> None:
         """Have the feed hand over on PyTorch's current stream, which only PyTorch knows."""

@@ -39,6 +39,8 @@ def find_contradictions(config: FeedOptions) -> Iterator[Contradiction]:
     yield from _check_order(config)
     yield from _check_sizes(config)
     yield from _check_pixels(config.transform)
+    yield from _check_labels(config)
+    yield from _check_mixing(config)
     yield from _check_normalize(config.transform)
     yield from _check_effects(config)
     yield from _check_cache(config)
@@ -176,6 +178,53 @@ def explain_missing_seed(rng: str, world_size: int) -> str:
         if rng == "caffe"
         else "would give each rank an order of its own; give all ranks the same number"
     )
+
+
+def _check_labels(config: FeedOptions) -> Iterator[Contradiction]:
+    if config.labels == "one_hot" and config.num_classes is None:
+        yield Contradiction(
+            ("labels", "num_classes"),
+            "labels one_hot needs to know how many classes there are; give num_classes",
+        )
+    if config.labels != "one_hot" and config.num_classes is not None:
+        yield Contradiction(
+            ("num_classes", "labels"),
+            "num_classes is how many columns one-hot labels have; set labels: one_hot, or leave it "
+            "out",
+        )
+    if not isinstance(config.labels, bool) and config.label_dtype != "int64":
+        made = "int64 pairs" if config.labels == "pairs" else "float32 columns"
+        yield Contradiction(
+            ("label_dtype", "labels"),
+            f"label_dtype {config.label_dtype} contradicts labels {config.labels}, which makes "
+            f"{made} of labels that are whole numbers; leave label_dtype out",
+        )
+
+
+def _check_mixing(config: FeedOptions) -> Iterator[Contradiction]:
+    transform = config.transform
+    for name in ("mixup", "cutmix"):
+        if getattr(transform, name) is None:
+            continue
+        if config.phase == "test":
+            yield Contradiction(
+                (f"transform.{name}", "phase"),
+                f"{name} mixes images for training, and phase is test; leave it out, or for "
+                "ImageNet take transform.preset imagenet-eval",
+            )
+        if config.labels is True:
+            yield Contradiction(
+                (f"transform.{name}", "labels"),
+                f"{name} gives an image the labels of two, and labels true would hand out one of "
+                "them; set labels: pairs (label, label2 and lam) or labels: one_hot with "
+                "num_classes, or labels: false for the images alone",
+            )
+    if transform.mixup is not None and transform.dtype == "uint8":
+        yield Contradiction(
+            ("transform.mixup", "transform.dtype"),
+            "mixup contradicts dtype uint8, which has no room for a weighted sum; take dtype "
+            "float32, float16 or bfloat16, or cutmix, which moves pixels",
+        )
 
 
 def _check_sizes(config: FeedOptions) -> Iterator[Contradiction]:

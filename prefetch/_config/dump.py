@@ -57,6 +57,8 @@ def _lines(
             if inner:
                 yield f"{indent}{name}:"
                 yield from inner
+            elif field.default is None:
+                yield f"{indent}{name}: {{}}"  # there, if only with its defaults
         elif value != field.default or key in notes or key in _ALWAYS_WRITTEN:
             comment = f"  # {notes[key]}" if key in notes else ""
             yield f"{indent}{name}: {_spell(value, folder)}{comment}"

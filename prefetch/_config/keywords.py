@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from prefetch._config.models import ShardConfig, SubsetConfig, TransformConfig
     from prefetch._config.recipe_models import (
         ColorJitterConfig,
+        CutmixConfig,
+        MixupConfig,
         NormalizeConfig,
         RandomErasingConfig,
         RandomResizedCropConfig,
@@ -36,6 +38,12 @@ class ColorJitterKeywords(TypedDict, total=False):
     saturation: float | Sequence[float]
 
 
+class CutmixKeywords(TypedDict, total=False):
+    """Cutmix: a box of each sample is that of the one at the same place from the batch's end."""
+
+    alpha: float
+
+
 class DecodedCacheKeywords(TypedDict, total=False):
     """Where decoded images are kept for the epochs to come, and how many."""
 
@@ -43,6 +51,12 @@ class DecodedCacheKeywords(TypedDict, total=False):
     memory: bool
     bytes: int
     shorter: int | None
+
+
+class MixupKeywords(TypedDict, total=False):
+    """Mixup: a weighted sum of each sample and the one at the same place from the batch's end."""
+
+    alpha: float
 
 
 class NormalizeKeywords(TypedDict, total=False):
@@ -120,6 +134,8 @@ class TransformKeywords(TypedDict, total=False):
     channels: Literal["stored", "rgb", "bgr"]
     layout: Literal["nchw", "nhwc"]
     dtype: Literal["float32", "float16", "bfloat16", "uint8"]
+    mixup: MixupKeywords | MixupConfig | Mapping[str, Any] | None
+    cutmix: CutmixKeywords | CutmixConfig | Mapping[str, Any] | None
     where: Literal["auto", "host", "device"]
 
 
@@ -234,6 +250,14 @@ class FeedKeywords(TypedDict, total=False):
         transform.dtype (default float32): Type of the batch's values; float16 becomes infinite
             beyond 65504, bfloat16 takes the package ml_dtypes, and uint8 takes neither a mean
             nor a scale.
+        transform.mixup (default null): Mix each batch of phase train with itself, as {alpha:
+            0.2}, when all else is done; takes labels: pairs or one_hot.
+        transform.mixup.alpha (default 1.0): The weight of a batch's own samples is drawn from
+            Beta(alpha, alpha); 0.2 to 1 are usual.
+        transform.cutmix (default null): Likewise by a box of pixels, as {alpha: 1.0}; with
+            mixup too, each batch has one of both, with a chance of one half.
+        transform.cutmix.alpha (default 1.0): The share of a batch's own pixels is drawn from
+            Beta(alpha, alpha); 1.0 is usual.
         transform.where (default auto): Where all of this is done; device: in one kernel, after
             a copy of the bytes as stored, a quarter of what float32 takes; auto: on a GPU for
             raw records and batches of floats, else on the host.
@@ -255,7 +279,10 @@ class FeedKeywords(TypedDict, total=False):
             likewise, when all else is done to it: arrays on the host, or on a GPU CuPy arrays.
         label_dtype (default int64): Type of the labels; Caffe's is float32.
         labels (default true): Hand labels out; false: batches have none, as those of a
-            network's Data layer with a single top.
+            network's Data layer with a single top; pairs: fields label, label2 and lam, for
+            mixup and cutmix; one_hot: float32 (N, num_classes).
+        num_classes (default null): With labels: one_hot: how many classes; a label beyond is a
+            bad record.
         on_bad_record (default raise): A record that cannot be used: raise an error, skip to the
             next good one, or skip and keep its key and bytes in the quarantine.
         quarantine (default null): With on_bad_record: quarantine: folder of the LMDB that bad
@@ -289,7 +316,8 @@ class FeedKeywords(TypedDict, total=False):
     per_record: str | Callable[..., Any] | None
     per_batch: str | Callable[..., Any] | None
     label_dtype: Literal["int64", "int32", "float32", "float64"]
-    labels: bool
+    labels: bool | Literal["pairs", "one_hot"]
+    num_classes: int | None
     on_bad_record: Literal["raise", "skip", "quarantine"]
     quarantine: str | os.PathLike[str] | None
     max_bad_records: int

@@ -20,6 +20,7 @@ from prefetch._config.option_types import (
     MOST_SIDE,
     AutoOr,
     Device,
+    Labels,
     MeanValue,
     OptionalPath,
     Options,
@@ -37,6 +38,8 @@ from prefetch._config.option_types import (
 from prefetch._config.presets import expand_preset
 from prefetch._config.recipe_models import (
     ColorJitterConfig,
+    CutmixConfig,
+    MixupConfig,
     NormalizeConfig,
     RandomErasingConfig,
     RandomResizedCropConfig,
@@ -217,6 +220,20 @@ class TransformConfig(Options):
             "package ml_dtypes, and uint8 takes neither a mean nor a scale."
         ),
     )
+    mixup: MixupConfig | None = Field(
+        default=None,
+        description=(
+            "Mix each batch of phase train with itself, as {alpha: 0.2}, when all else is done; "
+            "takes labels: pairs or one_hot."
+        ),
+    )
+    cutmix: CutmixConfig | None = Field(
+        default=None,
+        description=(
+            "Likewise by a box of pixels, as {alpha: 1.0}; with mixup too, each batch has one of "
+            "both, with a chance of one half."
+        ),
+    )
     where: Literal["auto", "host", "device"] = Field(
         default="auto",
         description=(
@@ -337,12 +354,17 @@ class FeedOptions(Options):
     label_dtype: Literal["int64", "int32", "float32", "float64"] = Field(
         default="int64", description="Type of the labels; Caffe's is float32."
     )
-    labels: bool = Field(
+    labels: Labels = Field(
         default=True,
         description=(
             "Hand labels out; false: batches have none, as those of a network's Data layer with "
-            "a single top."
+            "a single top; pairs: fields label, label2 and lam, for mixup and cutmix; one_hot: "
+            "float32 (N, num_classes)."
         ),
+    )
+    num_classes: Annotated[int, Field(ge=1, le=2**24)] | None = Field(
+        default=None,
+        description="With labels: one_hot: how many classes; a label beyond is a bad record.",
     )
     on_bad_record: Literal["raise", "skip", "quarantine"] = Field(
         default="raise",

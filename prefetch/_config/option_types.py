@@ -54,6 +54,7 @@ MOST = 2**53
 """More than there can be of anything, and few enough for every sum in 64 bits."""
 
 _DEVICES = ("auto", "cpu", "simulated", "cuda")
+_FORMS_OF_LABELS = ("pairs", "one_hot")
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -205,6 +206,12 @@ def _device(value: object) -> Any:
             f"expected one of {choices}; found {printable_with_kind(value)}; did you mean {meant}?"
         )
     raise ValueError(expected_one_of(value, (*_DEVICES, "cuda:N")))
+
+
+def _labels(value: object) -> bool | str:
+    if isinstance(value, bool) or (isinstance(value, str) and value in _FORMS_OF_LABELS):
+        return value
+    raise ValueError(expected_one_of(value, ("true", "false", *_FORMS_OF_LABELS)))
 
 
 def _scale(value: object) -> float | tuple[float, ...]:
@@ -386,6 +393,11 @@ Device = Annotated[
     WithJsonSchema(
         {"anyOf": [{"enum": list(_DEVICES)}, {"type": "string", "pattern": r"^cuda:\d+$"}]}
     ),
+]
+Labels = Annotated[
+    bool | Literal["pairs", "one_hot"],
+    PlainValidator(_labels),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"enum": list(_FORMS_OF_LABELS)}]}),
 ]
 MeanValue = Annotated[
     tuple[Annotated[float, AfterValidator(_single)], ...],

@@ -64,6 +64,31 @@ class NormalizeConfig(Options):
     std: MeanValue = Field(description="What the difference is divided by, likewise; above 0.")
 
 
+class MixupConfig(Options):
+    """Mixup: a weighted sum of each sample and the one at the same place from the batch's end."""
+
+    alpha: float = Field(
+        default=1.0,
+        gt=0,
+        description=(
+            "The weight of a batch's own samples is drawn from Beta(alpha, alpha); 0.2 to 1 are "
+            "usual."
+        ),
+    )
+
+
+class CutmixConfig(Options):
+    """Cutmix: a box of each sample is that of the one at the same place from the batch's end."""
+
+    alpha: float = Field(
+        default=1.0,
+        gt=0,
+        description=(
+            "The share of a batch's own pixels is drawn from Beta(alpha, alpha); 1.0 is usual."
+        ),
+    )
+
+
 Factors = Annotated[float | tuple[float, float], Within(0, MOST_FACTOR, around=1)]
 """Bounds of a factor, or how far they are from 1."""
 

@@ -41,6 +41,7 @@ from prefetch._kernels.erasing import noise_table
 from prefetch._pipeline.components import Components
 from prefetch._pipeline.prefetcher import Prefetcher
 from prefetch._plan.draws import CaffeDraws, CounterDraws, NoDraws
+from prefetch._plan.mixing import Mixing
 from prefetch._plan.order import Order
 from prefetch._plan.position import Position
 from prefetch._plan.random_words import Word
@@ -51,6 +52,7 @@ from prefetch._record.layouts.datum import DATUM
 from prefetch._source.sidecar_files import CHANNELS_FILE, raw_channel_order
 from prefetch._source.source import RecordSource
 from prefetch._transform.first_record import find_first_record
+from prefetch._transform.label_form import LabelForm
 from prefetch._transform.mean_file import load_mean
 from prefetch._transform.options import Decoding, Transform
 from prefetch._transform.placement import choose_placement
@@ -145,6 +147,7 @@ def build_prefetcher(
             stall_warning_s=config.stall_warning_s,
             check_start=check_start,
             per_batch=load_function("per_batch", config.per_batch),
+            label_form=_choose_label_form(config),
         )
         _check_ring_memory(components)
         if state is None:  # what is loaded goes on, and was told before
@@ -227,7 +230,24 @@ def build_transform(
         dtype=_find_dtype(options.dtype),
         modulo=config.rng == "caffe",
         per_record=load_function("per_record", config.per_record),
+        mixing=_choose_mixing(options),
     )
+
+
+def _choose_mixing(options: TransformConfig) -> Mixing | None:
+    mixup, cutmix = options.mixup, options.cutmix
+    if mixup is None and cutmix is None:
+        return None
+    return Mixing(
+        mixup=None if mixup is None else mixup.alpha,
+        cutmix=None if cutmix is None else cutmix.alpha,
+    )
+
+
+def _choose_label_form(config: FeedConfig) -> LabelForm | None:
+    if isinstance(config.labels, bool):
+        return None
+    return LabelForm(config.num_classes)  # which only one_hot has
 
 
 def _choose_resizing(options: TransformConfig) -> Resizing | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from memory import SyncedMemoryError
-from prefetch._errors.classes import EmptyDatabaseError, LabelsNotProducedError, PrefetchError
+from prefetch._errors.classes import EmptyDatabaseError, PrefetchError
 from prefetch._feed.ranks import Ranks
 from prefetch._ring.batch import Drawing
 
@@ -57,10 +57,11 @@ def show_batch(batch: Batch, num: int) -> ContactSheet:
     _check_num(num)
     feed = _feed_of(batch)
     images = batch.data.numpy(writable=False)[:num]
-    try:
-        labels = batch.label.numpy(writable=False)[:num].tolist()
-    except LabelsNotProducedError:
-        labels = None
+    labels = {
+        name: blob.numpy(writable=False)[:num].tolist()
+        for name, blob in batch.fields.items()
+        if name != "image"
+    }
     # Without its feed nobody knows: more than four are no channels, but columns.
     is_nhwc = images.shape[1] > 4 >= images.shape[3]
     if feed is not None:
@@ -93,7 +94,9 @@ def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
 
     _check_num(num)
     config = feed.config
-    size = min(num, config.batch_size)
+    is_mixed = config.transform.mixup is not None or config.transform.cutmix is not None
+    # A mixed image has its partner from the whole batch.
+    size = config.batch_size if is_mixed else min(num, config.batch_size)
     options: dict[str, Any] = {
         "device": "cpu",
         "threads": 1,

@@ -195,7 +195,8 @@ class Feed:
                 W), or (batch_size, H, W, C). On a GPU anything in its memory that offers
                 ``__cuda_array_interface__`` or DLPack, such as a tensor of PyTorch's that needs no
                 gradient; on every device an array of NumPy's, or a tensor on the host.
-            label: Likewise, of shape (batch_size,); None to leave the labels out.
+            label: Likewise, of shape (batch_size,), or (batch_size, num_classes) with ``labels:
+                one_hot``; None to leave the labels out, the only choice with ``labels: pairs``.
 
         Returns:
             What serves a `Filled` for every batch, and is to be iterated once an epoch. A last

@@ -51,6 +51,13 @@ class Into:
     """
 
     def __init__(self, feed: ServedFeed, data: object, label: object) -> None:
+        form = feed._prefetcher.components.label_form  # noqa: SLF001 - of its own room
+        if label is not None and form is not None and form.num_classes is None:
+            raise BufferMismatchError(
+                "into(): label",
+                expected="labels that are one array: labels true or one_hot",
+                found="labels pairs, which are label, label2 and lam",
+            )
         self._feed = feed
         self._given = data, label
         self._arrays = _Arrays(feed.device, data, label)

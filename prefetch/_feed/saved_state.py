@@ -64,12 +64,15 @@ _FREE = {
 # The defaults of options that states of format 1 need not name: they were saved before.
 _LATER_OPTIONS = {
     "cache.decoded.shorter": None,
+    "num_classes": None,
     "subset.complement": False,
     "subset.fraction": None,
     "subset.seed": 0,
     "subset.stratify": False,
     "transform.color_jitter": None,
+    "transform.cutmix": None,
     "transform.max_pixels_per_byte": 2048,
+    "transform.mixup": None,
     "transform.normalize": None,
     "transform.pad": 0,
     "transform.random_erasing": None,

@@ -362,3 +362,17 @@ def _each_channel(
         operation(lines, np.tile(operands, width), out=lines)
     else:
         operation(stage, operands[:, np.newaxis, np.newaxis], out=stage)
+
+
+def narrow(floats: NDArray[np.float32], out: NDArray[Any]) -> None:
+    """Store float32 values in an array of a batch's type, rounded where that is a narrower one.
+
+    Args:
+        floats: Any shape.
+        out: As many float32, float16, or uint16: bfloat16 by its bits.
+    """
+    if out.dtype == np.float32:
+        out[...] = floats
+        return
+    round_to = _halve if out.dtype == np.float16 else _shorten
+    round_to(floats, out)

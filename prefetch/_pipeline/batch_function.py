@@ -12,7 +12,7 @@ from prefetch._ring.push_block import queue_work
 from prefetch._transform.own_function import describe_array
 
 if TYPE_CHECKING:
-    from memory import Blob, Stream
+    from memory import Stream
     from prefetch._pipeline.components import Components
     from prefetch._plan.order import PlannedBatch
     from prefetch._ring.filling import Filling
@@ -50,31 +50,36 @@ class BatchFunction:
         planned, contents = filling.planned, filling.contents
         assert planned is not None
         assert contents is not None
+        if filling.more:
+            contents = (*contents, *filling.more.values())
         if stream is None:
             self._run(planned, *contents)
             return
         events = filling.slot.events
-        data, labels = contents
         with self._device.use_stream(stream):
             try:
-                arrays = [_cupy(blob) for blob in (data, labels)]
+                arrays = [None if blob is None else blob.cupy() for blob in contents]
             except NotImplementedDeviceError:
                 self._run(planned, *[None if blob is None else blob.numpy() for blob in contents])
-                for blob in (data, labels):
+                for blob in contents:
                     if blob is not None:
                         blob.async_gpu_push(stream)
                         events.append(blob.push_event)
                 return
             filled = queue_work(lambda: self._run(planned, *arrays), stream, events)
-            for blob in (data, labels):
+            for blob in contents:
                 if blob is not None:
                     # Whoever asks for the bytes, on the host too, is put behind the function.
                     blob.set_gpu_data(blob.mutable_gpu_data(), filled=filled)
         # The event stands for the reader's stream, on which later batches follow.
         filling.slot.streams.clear()
 
-    def _run(self, planned: PlannedBatch, images: Any, labels: Any) -> None:
-        """Call it, and store what it returns where that is not what it was given."""
+    def _run(self, planned: PlannedBatch, images: Any, *fields: Any) -> None:
+        """Call it, and store what it returns where that is not what it was given.
+
+        Labels are one array, or with labels pairs a tuple of three.
+        """
+        labels = fields if len(fields) > 1 else fields[0]
         number = self._order.global_number(planned)
         seed, epoch = self._order.seed, planned.epoch
         try:
@@ -90,12 +95,18 @@ class BatchFunction:
                 _store(name, new, target)
 
 
-def _cupy(blob: Blob | None) -> Any:
-    return None if blob is None else blob.cupy()
-
-
 def _store(name: str, new: Any, target: Any) -> None:
     """Copy what the function has returned to where it belongs."""
+    if isinstance(target, tuple):
+        if not isinstance(new, tuple) or len(new) != len(target):
+            raise ValueError(
+                f"per_batch returned {name} of another kind: expected a tuple of {len(target)}, "
+                "as with labels pairs it was given label, label2 and lam"
+            )
+        for one, place in zip(new, target, strict=True):
+            if one is not place:
+                _store(name, one, place)
+        return
     if isinstance(target, np.ndarray) and new is not None:
         new = np.asarray(new)  # tensors on the host too
     if target is None or describe_array(new) != describe_array(target):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prefetch._kernels.device_kernel import StagedBatch
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prefetch._source.source import RecordSource
     from prefetch._transform.device import DeviceTransform
     from prefetch._transform.first_record import FirstRecord
+    from prefetch._transform.label_form import Field, LabelForm
     from prefetch._transform.options import Transform
     from prefetch._transform.own_function import OwnFunction
     from prefetch._transform.record_filler import RecordFiller
@@ -55,6 +56,9 @@ class Components:
         stall_warning_s: Seconds of waiting for a batch before the log says why; None for never.
         check_start: Called when the first batch is asked for.
         per_batch: Called with each batch, before it is published; None for nothing.
+        label_form: What becomes of the labels; None where a batch has those of its records, or
+            none.
+        works_on_batches: Whether readers do anything to whole batches but push them.
     """
 
     source: RecordSource
@@ -76,6 +80,22 @@ class Components:
     stall_warning_s: float | None
     check_start: Callable[[], object]
     per_batch: OwnFunction | None = None
+    label_form: LabelForm | None = None
+    works_on_batches: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Not a property: it is asked for with every batch.
+        object.__setattr__(self, "works_on_batches", self.mixes or self.per_batch is not None)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether batches are mixed with themselves, or have other labels than their records'."""
+        return self.label_form is not None or self.transform.mixing is not None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What batches have besides data and the records' labels."""
+        return () if self.label_form is None else self.label_form.fields
 
     @property
     def fixed_shape(self) -> tuple[int, ...] | None:
@@ -118,6 +138,7 @@ class Components:
             rows=self.most_rows,
             num_batches=self.prefetch + 1,
             on_device=self.device.has_device_memory,
+            fields=self.fields,
         )
 
     def _staged_memory(self, transform: DeviceTransform, place: tuple[int, ...]) -> RingBudget:
@@ -126,7 +147,7 @@ class Components:
         rows = self.most_rows
         label_bytes = 0 if self.label_dtype is None else rows * self.label_dtype.itemsize
         staged = StagedBatch(rows, channels, height, width)
-        staged_bytes = block_bytes(staged.nbytes, label_bytes)
+        staged_bytes = block_bytes(staged.nbytes, label_bytes, self.fields, rows=rows)
         sample_bytes = (
             math.prod(transform.sample_shape((channels, height, width)))
             * self.transform.dtype.itemsize

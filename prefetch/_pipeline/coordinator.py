@@ -160,7 +160,7 @@ class Coordinator:
     def parts_done(self, parts: Sequence[Part]) -> list[Filling]:
         """Count parts as done; return the batches that the caller is to finish and `publish`."""
         to_finish = []
-        has_more_to_do = self.ring.pool is not None or self.components.per_batch is not None
+        has_more_to_do = self.ring.pool is not None or self.components.works_on_batches
         with self.lock:
             for part in parts:
                 filling = part.filling

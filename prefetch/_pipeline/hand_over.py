@@ -52,6 +52,7 @@ def _make_batch(filling: Filling, stream: Stream | None) -> Batch:
         indices=filling.indices,
         keys=list(map(filling.keys.__getitem__, sorted(filling.keys))),
         padding=planned.padding,
+        more=filling.more,
     )
     if slot.events:
         if stream is None:

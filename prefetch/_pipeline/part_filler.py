@@ -81,6 +81,8 @@ class Filler:
         self._fixed_shape = components.fixed_shape
         self._dtype = components.transform.dtype
         self._most_rows = components.most_rows
+        self._label_form = components.label_form
+        self._fields = components.fields
         self.light = LightBatches(
             self._transformer, self._reader, is_fixed=self._fixed_shape is not None
         )
@@ -118,6 +120,7 @@ class Filler:
             self._components.label_dtype,
             filling.lease,
             most_rows=self._most_rows,
+            fields=self._fields,
         )
 
     def _shape_of_first(self, filling: Filling) -> FoundShape:
@@ -153,6 +156,8 @@ class Filler:
         found = self._records(filling, rows) if filled is None else filled.records
         with found as records:
             faults = self._write(filling, rows, records, filling.words[rows], filled)
+            if self._label_form is not None:
+                faults = self._find_labels_at_fault(filling, rows, faults)
             keys = records.pack_keys()
             suspects = {}
             if faults:
@@ -209,6 +214,13 @@ class Filler:
             self._own.key_by(self._components.order.seed, planned.epochs[rows], numbers)
         return self._transformer.fill(_values(records), words, data[rows], labels)
 
+    def _find_labels_at_fault(
+        self, filling: Filling, rows: slice, faults: list[Fault]
+    ) -> list[Fault]:
+        assert self._label_form is not None
+        assert filling.contents is not None
+        return self._label_form.find_faults(filling.contents[1][rows], faults)
+
     def _substitute(
         self, filling: Filling, position: int, suspect: _Suspect, bad: dict[int, BadRecord]
     ) -> bytes:
@@ -229,6 +241,8 @@ class Filler:
             with self._fetched(np.array([record])) as records:
                 words = self._words(filling, position, record)
                 faults = self._write(filling, row, records, words, record=record)
+                if self._label_form is not None:
+                    faults = self._find_labels_at_fault(filling, row, faults)
                 if not faults:
                     self._source.check()
                     filling.indices[position] = record

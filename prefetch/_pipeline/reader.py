@@ -14,6 +14,7 @@ import numpy.ma  # noqa: F401 - the first np.unique imports it, which is a reade
 from prefetch._errors.classes import FeedClosedError
 from prefetch._errors.context import with_context
 from prefetch._pipeline.batch_function import BatchFunction
+from prefetch._pipeline.batch_mixer import BatchMixer
 from prefetch._pipeline.light_batches import max_per_call
 from prefetch._pipeline.part_filler import Filler
 from prefetch._pipeline.reader_jobs import Opening
@@ -56,10 +57,12 @@ class Reader(threading.Thread):
         self._clock = clock
         self._max_batches_per_call = max_per_call(board.components.prefetch)
         self._finish: Callable[[Filling, Stream | None], None] = self._push
-        per_batch = board.components.per_batch
-        if per_batch is not None:
-            self._batch_function = BatchFunction(per_batch, board.components)
-            self._finish = self._push_and_call
+        components = board.components
+        per_batch = components.per_batch
+        self._mixer = BatchMixer(components) if components.mixes else None
+        self._function = None if per_batch is None else BatchFunction(per_batch, components)
+        if self._mixer is not None or self._function is not None:
+            self._finish = self._mix_push_and_call
         self._doing: str | Opening | Part = "starting"
         self._stage = "reader"
         self._planned: Opening | None = None  # its next piece of work, if that is known already
@@ -209,13 +212,19 @@ class Reader(threading.Thread):
         self._stage = "push"
         filling.push(stream)
 
-    def _push_and_call(self, filling: Filling, stream: Stream | None) -> None:
+    def _mix_push_and_call(self, filling: Filling, stream: Stream | None) -> None:
+        if self._mixer is not None:
+            self._doing = f"mixing slot {filling.slot.number}"
+            self._stage = "mix"
+            self._mixer.mix(filling)
         if stream is not None:
             self._push(filling, stream)
+        if self._function is None:
+            return
         self._check_cancelled()  # who closes waits for calls at work, and for no further one
         self._doing = f"calling per_batch for slot {filling.slot.number}"
         self._stage = "per_batch"
-        self._batch_function.apply(filling, stream)
+        self._function.apply(filling, stream)
 
     def _try(
         self, filling: Filling, position: int, step: Callable[..., object], *arguments: object

@@ -160,7 +160,7 @@ class Schedule:
         self._ring.take_block(filling.slot)
         if filling.failure is not None:
             self._failed = max(self._failed, filling.sequence)
-            filling.contents = None  # rows that are neither pushed nor served
+            filling.contents = filling.more = None  # rows that are neither pushed nor served
 
     def retire(self, filling: Filling) -> None:
         """Take off a discarded batch; its slot comes back through the inbox."""

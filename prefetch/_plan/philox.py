@@ -11,8 +11,8 @@ key of 64 bits::
     key of a stream   = words 0, 1 of philox(counter (epoch low, epoch high, domain, 0), key seed)
     words of a stream = philox(counter chosen by the domain, key of the stream)
 
-`Domain` keeps the shuffled order and the draws of one epoch apart. All of this is frozen by test
-vectors: changing it changes every seeded run.
+`Domain` keeps the shuffled order, the draws and the mixed batches of one epoch apart. All of this
+is frozen by test vectors: changing it changes every seeded run.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Domain(enum.IntEnum):
 
     AUGMENTATION = 1
     SHUFFLE = 2
+    MIXING = 3
 
 
 def philox4x32(counters: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint32]:

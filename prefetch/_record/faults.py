@@ -43,6 +43,9 @@ class Reason(enum.IntEnum):
     CHANNELS_DIFFER = 27
     SIZE_DIFFERS = 28
 
+    # A Datum whose label is none of the classes that there are.
+    LABEL_OUTSIDE = 36
+
     # An encoded image.
     ENCODED_EMPTY = 40
     UNDECODABLE = 41
@@ -130,6 +133,10 @@ _SENTENCES = {
     Reason.SIZE_DIFFERS: (
         "the record is {0} x {1} x {2} (channels x height x width), but {other}; set crop_size, "
         "or resize the images when the database is made"
+    ),
+    Reason.LABEL_OUTSIDE: (
+        "the label is {0}, and with num_classes {1} labels one_hot takes 0 to {2}; raise "
+        "num_classes, or give the record another label"
     ),
     Reason.ENCODED_EMPTY: (
         "encoded is true, but the data is empty; write the image file's bytes there"

@@ -14,7 +14,7 @@ from prefetch._report.contact_sheet import contact_sheet, encode_png, make_tile,
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -67,7 +67,7 @@ def sheet_of(
     *,
     words: str,
     num: int,
-    labels: Sequence[float] | None,
+    labels: Mapping[str, Sequence[Any]],
     keys: Sequence[bytes],
     class_names: Sequence[str] = (),
     blue_first: bool = True,
@@ -78,7 +78,7 @@ def sheet_of(
         images: (n, channels, height, width), one or more; `MOST_SHOWN` of them are drawn.
         words: What they are.
         num: How many there are in all.
-        labels: One an image; None where there are none.
+        labels: As for `title_of_row`.
         keys: One an image.
         class_names: Names by label.
         blue_first: Whether the first of three channels is blue; otherwise it is red.
@@ -87,7 +87,7 @@ def sheet_of(
     tiles = [
         make_tile(
             np.asarray(images[row], images.dtype if images.dtype == np.uint8 else np.float32),
-            "no label" if labels is None else title_of(labels[row], class_names),
+            title_of_row(labels, row, class_names),
             printable_key(keys[row]),
         )
         for row in range(shown)
@@ -100,6 +100,35 @@ def title_of(label: float, class_names: Sequence[str]) -> str:
     """Return a label in words, with its class where that has a name."""
     is_named = label == int(label) and 0 <= label < len(class_names)
     return f"{class_names[int(label)]} ({label:.15g})" if is_named else f"label {label:.15g}"
+
+
+def title_of_row(labels: Mapping[str, Sequence[Any]], row: int, class_names: Sequence[str]) -> str:
+    """Return the label of an image of a batch in words; of a mixed one those of both.
+
+    Args:
+        labels: The batch's fields but for the image: ``label``, a number or a list of one a class
+            for each image, and with pairs ``label2`` and ``lam``; empty where there are no labels.
+        row: Which image.
+        class_names: Names by label.
+    """
+    if "label" not in labels:
+        return "no label"
+    label = labels["label"][row]
+    if "lam" in labels:
+        lam = labels["lam"][row]
+        shares = [(label, lam), (labels["label2"][row], 1 - lam)]
+    elif isinstance(label, list):
+        shares = [(number, share) for number, share in enumerate(label) if share]
+    else:
+        return title_of(label, class_names)
+    shares = [(one, share) for one, share in shares if share > 0]
+    if len(shares) == 1:
+        return title_of(shares[0][0], class_names)
+    return " + ".join(f"{share:.2f} {_name_of(one, class_names)}" for one, share in shares)
+
+
+def _name_of(label: int, class_names: Sequence[str]) -> str:
+    return class_names[label] if 0 <= label < len(class_names) else str(label)
 
 
 def as_html(words: str, sheet: ContactSheet | None) -> str:

@@ -67,6 +67,7 @@ class Batch:
         "_keys",
         "_label",
         "_lease",
+        "_more",
         "_packed_keys",
         "_padding",
         "epoch",
@@ -86,10 +87,12 @@ class Batch:
         indices: npt.NDArray[np.int64],
         keys: Sequence[PackedKeys],
         padding: npt.NDArray[np.bool_] | None = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         # Arrays become Blobs as they are asked for: making two takes as long as all the rest.
         self._data: Blob | npt.NDArray[Any] | None = data
         self._label = label
+        self._more: dict[str, Blob | npt.NDArray[Any]] | None = more
         self._device = device
         self._lease: Lease | None = lease
         self._packed_keys = keys
@@ -124,6 +127,9 @@ class Batch:
     def label(self) -> Blob:
         """The labels: a Blob of shape (N,) and the configuration's ``label_dtype``.
 
+        With ``labels: one_hot`` they are float32 of shape (N, num_classes). With ``labels: pairs``
+        they are only the records' own: see `fields`.
+
         Raises:
             BatchReleasedError: The batch was released.
             LabelsNotProducedError: With ``labels: false``, or a layer with one top.
@@ -139,6 +145,42 @@ class Batch:
         if not isinstance(label, Blob):
             label = self._label = BatchBlob.over(label, device=self._device)
         return label
+
+    @property
+    def fields(self) -> dict[str, Blob]:
+        """All that a batch has for its records, by name.
+
+        ``image`` is `data` and ``label``, where there are labels, `label`. With ``labels: pairs``
+        there are ``label2``, int64 (N,): the labels of the samples that each was mixed with; and
+        ``lam``, float32 (N,): how much of each is its own, so that a loss is
+        ``lam * loss(label) + (1 - lam) * loss(label2)``. On a device they are there with the data.
+
+        Raises:
+            BatchReleasedError: The batch was released.
+
+        Example:
+            >>> import prefetch, prefetch.testing
+            >>> with prefetch.testing.example_database() as path:
+            ...     with prefetch.open(path, batch_size=4, labels="pairs") as feed:
+            ...         for name, blob in next(iter(feed)).fields.items():
+            ...             print(name, blob.shape, blob.dtype)
+            image (4, 3, 8, 8) float32
+            label (4,) int64
+            label2 (4,) int64
+            lam (4,) float32
+        """
+        if self._data is None:
+            raise self._released("fields")
+        fields = {"image": self.data}
+        if self._label is not None:
+            fields["label"] = self.label
+        more = self._more
+        if more is not None:
+            for name, values in more.items():
+                if not isinstance(values, Blob):
+                    more[name] = BatchBlob.over(values, device=self._device)
+                fields[name] = more[name]  # type: ignore[assignment] # a Blob from here on
+        return fields
 
     @property
     def keys(self) -> list[bytes]:
@@ -168,10 +210,10 @@ class Batch:
         """End the batch's own hold on its memory; idempotent.
 
         The memory is filled again when everything that was exported from the batch is gone too.
-        Afterwards ``data`` and ``label`` raise; keys, indices and numbers stay.
+        Afterwards ``data``, ``label`` and ``fields`` raise; keys, indices and numbers stay.
         """
         self._data = None
-        self._label = None
+        self._label = self._more = None
         self._lease = None
 
     def keep_until(self, until: object) -> None:
@@ -209,7 +251,7 @@ class Batch:
         waits = waits_of(until)
         lease = self._taken("keep_until()")
         name = f"batch {self.number} of epoch {self.epoch}"
-        lease.keep_until(waits, name=name, batch=(self._data, self._label))
+        lease.keep_until(waits, name=name, batch=(self._data, self._label, self._more))
 
     def record_stream(self, stream: object) -> None:
         """Keep the batch's memory until a stream of yours has done its work on it.
@@ -244,9 +286,8 @@ class Batch:
         theirs = self._device.stream_from(stream)
         lease.note_use(theirs)
         with self._device.use_stream(theirs):
-            self.data.gpu_data()
-            if self._label is not None:
-                self.label.gpu_data()
+            for blob in self.fields.values():
+                blob.gpu_data()
 
     def __len__(self) -> int:
         """Return N, the number of examples."""
@@ -263,7 +304,14 @@ class Batch:
         Raises:
             BatchReleasedError: The batch was released.
             LabelsNotProducedError: As `label`.
+            TypeError: It has other fields than those two, as with ``labels: pairs``.
         """
+        if self._more:
+            raise TypeError(
+                f"a batch unpacks into images and labels, and this one has the fields "
+                f"{', '.join(self.fields)}; take batch.fields[name] of each, or set labels: "
+                "one_hot, which has all of it in the labels"
+            )
         data, label = self._data, self._label
         if label is None or data is None or isinstance(data, Blob) or isinstance(label, Blob):
             # Labels first: where there are none, no images are copied.

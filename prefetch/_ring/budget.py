@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from prefetch._process.resource_limits import MemoryLimit
+    from prefetch._transform.label_form import Field
 
 _MOST_ON_HOST = 3  # one that is copied, one that is filled, one that is opened
 
@@ -49,6 +50,7 @@ class RingBudget:
         rows: int,
         num_batches: int,
         on_device: bool,
+        fields: tuple[Field, ...] = (),
     ) -> RingBudget:
         """Add it up.
 
@@ -59,11 +61,15 @@ class RingBudget:
             rows: Samples of the largest batch.
             num_batches: Batches that the ring has room for.
             on_device: Whether each batch takes the same on the device.
+            fields: What batches have besides.
         """
         label_bytes = 0 if label_dtype is None else rows * label_dtype.itemsize
         data_bytes = rows * math.prod(sample_shape) * dtype.itemsize
+        field_bytes = rows * sum(field.row_bytes for field in fields)
         batch_bytes = (
-            block_bytes(data_bytes, label_bytes) if on_device else data_bytes + label_bytes
+            block_bytes(data_bytes, label_bytes, fields, rows=rows)
+            if on_device
+            else data_bytes + label_bytes + field_bytes
         )
         return cls(
             num_batches=num_batches,

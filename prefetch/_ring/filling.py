@@ -103,6 +103,8 @@ class Filling:
         shape: What each record takes.
         contents: Data and labels, None for no labels: an array or `StagedRows`, and an array, to be
             filled; once they are pushed, Blobs.
+        more: The batch's other fields by name, arrays or Blobs as the contents; None where batches
+            have none.
         parts: How far they are filled; None before the first record has fixed the shape.
         keys: The records' keys, packed, by part number.
         bad: The bad records that were replaced, in order, each by its number, by part number.
@@ -118,6 +120,7 @@ class Filling:
     records: Records | None = None
     shape: FoundShape | None = None
     contents: tuple[Any, Any] | None = None
+    more: dict[str, Any] | None = None
     parts: Parts | None = None
     bad_to_log: tuple[BadRecord, ...] = ()
     failure: tuple[int, BaseException] | None = None
@@ -162,6 +165,16 @@ class Filling:
         """Queue the device's work; without the lock, by the reader of the last part."""
         assert self.lease is not None
         self.contents = self.slot.push(self.lease, stream)
+        if self.more is not None:
+            slot = self.slot
+            self.add_fields(slot.memory.field_blobs(self.lease, slot.events[-1]))
+
+    def add_fields(self, fields: dict[str, Any]) -> None:
+        """Add fields to the contents; one called label takes the place of the records' labels."""
+        assert self.contents is not None
+        data, labels = self.contents
+        self.contents = data, fields.pop("label", labels)
+        self.more = fields
 
     def release_records(self) -> None:
         """Release the walked values; idempotent."""
@@ -180,4 +193,4 @@ class Filling:
             self.release_records()
         # In one assignment: the lease ends here, or with what the consumer has of the contents. The
         # failure's traceback keeps what the reader had in its hands.
-        self.words = self.failure = self.contents = self.lease = None
+        self.words = self.failure = self.contents = self.more = self.lease = None

@@ -1,4 +1,4 @@
-"""Data and labels of a batch in one block, so that one copy takes both to the device.
+"""Data and labels of a batch in one block, so that one copy takes all of it to the device.
 
 The block on the host is pinned and lent to a slot while its batch is filled and copied; the ring
 has a few of them. The one on the device is the slot's own, since a batch waits there for its
@@ -24,18 +24,35 @@ if TYPE_CHECKING:
 
     from memory import Blob, Device, DeviceBuffer, Event, HostBuffer, Stream
     from prefetch._ring.lease import Lease
+    from prefetch._transform.label_form import Field
 
 _ALIGNMENT: Final = 256  # of what CUDA allocates; XLA takes no less
 
 
 def labels_at(data_bytes: int) -> int:
     """Return where the labels begin, in bytes from the start."""
-    return -(-data_bytes // _ALIGNMENT) * _ALIGNMENT
+    return _align(data_bytes)
 
 
-def block_bytes(data_bytes: int, label_bytes: int) -> int:
-    """Return the size of a block."""
-    return labels_at(data_bytes) + label_bytes if label_bytes else data_bytes
+def block_bytes(
+    data_bytes: int, label_bytes: int, fields: tuple[Field, ...] = (), *, rows: int = 0
+) -> int:
+    """Return the size of a block.
+
+    Args:
+        data_bytes: Of its data.
+        label_bytes: Of its labels.
+        fields: What it has besides, each behind the other.
+        rows: Its samples.
+    """
+    nbytes = labels_at(data_bytes) + label_bytes if label_bytes else data_bytes
+    for field in fields:
+        nbytes = _align(nbytes) + rows * field.row_bytes
+    return nbytes
+
+
+def _align(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 class HostBlock:
@@ -93,12 +110,14 @@ class DeviceBlock:
         buffer: Its memory; None before the first batch.
     """
 
-    __slots__ = ("_device", "_host", "_labels", "buffer")
+    __slots__ = ("_device", "_host", "_labels", "_labels_at", "_more", "buffer")
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._host: NDArray[np.uint8] | None = None
         self._labels: NDArray[Any] | None = None
+        self._labels_at = 0
+        self._more: list[tuple[str, int, NDArray[Any]]] = []  # name, where it begins, values
         self.buffer: DeviceBuffer | None = None
 
     def bind(
@@ -110,6 +129,7 @@ class DeviceBlock:
         rows: int,
         most_data_bytes: int,
         most_rows: int,
+        fields: tuple[Field, ...] = (),
     ) -> tuple[NDArray[np.uint8], NDArray[Any] | None]:
         """Return where a batch's data and labels are to be filled in.
 
@@ -120,18 +140,30 @@ class DeviceBlock:
             rows: Its samples.
             most_data_bytes: Bytes of the largest batch's data: there is room for it at once.
             most_rows: Samples of that.
+            fields: What it has besides; see `field_arrays`.
         """
         self.leave()
         label_bytes = 0 if label_dtype is None else label_dtype.itemsize
-        nbytes = block_bytes(data_bytes, rows * label_bytes)
-        room = block_bytes(most_data_bytes, most_rows * label_bytes)
+        nbytes = block_bytes(data_bytes, rows * label_bytes, fields, rows=rows)
+        room = block_bytes(most_data_bytes, most_rows * label_bytes, fields, rows=most_rows)
         self._host = host.staged(nbytes, room=room)
         if self.buffer is None or self.buffer.nbytes < nbytes:
             self.buffer = None
             self.buffer = self._device.alloc_device(max(nbytes, room))
         if label_dtype is not None:
-            self._labels = self._host[labels_at(data_bytes) :].view(label_dtype)
+            self._labels_at = at = labels_at(data_bytes)
+            end = at + rows * label_bytes
+            self._labels = self._host[at:end].view(label_dtype)
+            for field in fields:
+                at = _align(end)
+                end = at + rows * field.row_bytes
+                values = self._host[at:end].view(field.dtype).reshape(rows, *field.row_shape)
+                self._more.append((field.name, at, values))
         return self._host[:data_bytes], self._labels
+
+    def field_arrays(self) -> list[NDArray[Any]]:
+        """Return where the fields that were asked for are to be filled in."""
+        return [values for _, _, values in self._more]
 
     def copy(self, stream: Stream) -> DeviceBuffer:
         """Queue the copy; return what it fills."""
@@ -149,20 +181,24 @@ class DeviceBlock:
             filled: The event behind the copy.
         """
         labels = self._labels
-        if labels is None:
-            return None
+        return None if labels is None else self._blob(labels, self._labels_at, lease, filled)
+
+    def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
+        """Return the other fields, likewise."""
+        return {name: self._blob(values, at, lease, filled) for name, at, values in self._more}
+
+    def _blob(self, values: NDArray[Any], start: int, lease: Lease, filled: Event) -> Blob:
         assert self.buffer is not None
-        assert self._host is not None
-        start = self._host.nbytes - labels.nbytes
         hold = DeviceHold(self.buffer, lease)
-        blob = BatchBlob(labels.shape, dtype=labels.dtype, device=self._device)
-        there = self.buffer.slice(start, labels.nbytes, owner=hold)
-        blob.set_gpu_data(there, filled=filled, host=labels.copy())
+        blob = BatchBlob(values.shape, dtype=values.dtype, device=self._device)
+        there = self.buffer.slice(start, values.nbytes, owner=hold)
+        blob.set_gpu_data(there, filled=filled, host=values.copy())
         return blob
 
     def leave(self) -> None:
         """Leave what was lent."""
         self._host = self._labels = None
+        self._more = []
 
     def drop(self) -> None:
         """Free all memory; what was exported, and what is in flight, keeps it."""
@@ -207,6 +243,7 @@ class PushedMemory:
         host: HostBlock,
         *,
         most_rows: int,
+        fields: tuple[Field, ...] = (),
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
         self.leave()
@@ -219,6 +256,7 @@ class PushedMemory:
             rows=rows,
             most_data_bytes=most_rows * row_bytes,
             most_rows=most_rows,
+            fields=fields,
         )
         self._data = data.view(dtype).reshape(shape)
         return self._data, labels
@@ -234,6 +272,14 @@ class PushedMemory:
         there = self._block.buffer.slice(0, data.nbytes, owner=hold)
         blob.set_gpu_data(there, filled=filled)
         return blob, self._block.label_blob(lease, filled)
+
+    def field_arrays(self, _fields: tuple[Field, ...], *, rows: int) -> list[NDArray[Any]]:  # noqa: ARG002
+        """Return where the batch's other fields are to be filled in; `bind` was told which."""
+        return self._block.field_arrays()
+
+    def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
+        """Return the batch's other fields; see `SlotMemory`."""
+        return self._block.field_blobs(lease, filled)
 
     def leave(self) -> None:
         """Leave what was lent for the batch."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from prefetch._ring.push_block import HostBlock
     from prefetch._ring.slot_memory import DeviceMemory, SlotMemory
     from prefetch._transform.device import DeviceTransform
+    from prefetch._transform.label_form import Field
     from prefetch._transform.staged_rows import StagedRows
 
 
@@ -249,6 +250,7 @@ class Slot:
         lease: Lease,
         *,
         most_rows: int,
+        fields: tuple[Field, ...] = (),
     ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
         """Return where the batch's data and labels are to be filled in.
 
@@ -260,12 +262,16 @@ class Slot:
             lease: The batch's.
             most_rows: Samples of the largest batch that the slot will ever hold. Memory for so many
                 is allocated at once: the first batch may be an epoch's short last one.
+            fields: What the batch has besides; on a device with memory of its own there is room
+                for it in the block.
         """
         if self._host_memory is not None:
             return self._host_memory.bind(shape, dtype, label_dtype, lease, most_rows=most_rows)
         assert self.block is not None
         assert self._device_memory is not None
-        return self._device_memory.bind(shape, dtype, label_dtype, self.block, most_rows=most_rows)
+        return self._device_memory.bind(
+            shape, dtype, label_dtype, self.block, most_rows=most_rows, fields=fields
+        )
 
     def push(self, lease: Lease, stream: Stream) -> tuple[Blob, Blob | None]:
         """Queue the device's work and return the batch's data and labels; see `DeviceMemory`.

@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from prefetch._ring.lease import export_array
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from memory import Blob, Device, Event, HostBuffer, Stream
     from prefetch._ring.lease import Lease
     from prefetch._ring.push_block import HostBlock
+    from prefetch._transform.label_form import Field
     from prefetch._transform.staged_rows import StagedRows
 
 
@@ -42,6 +44,24 @@ class SlotMemory(Protocol):
         """Free the memory; what was exported, and what is in flight, keeps it."""
         ...
 
+    def field_arrays(self, fields: tuple[Field, ...], *, rows: int) -> list[npt.NDArray[Any]]:
+        """Return where the batch's other fields are to be filled in, an array for each.
+
+        Args:
+            fields: As for `Slot.bind`.
+            rows: The batch's samples.
+        """
+        ...
+
+    def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
+        """Return the other fields of a batch that was pushed, by name; none where it was not.
+
+        Args:
+            lease: Held by the device's side.
+            filled: The event behind the copy.
+        """
+        ...
+
 
 class DeviceMemory(SlotMemory, Protocol):
     """A slot's memory on a device: filled by way of a host block that is lent for one batch."""
@@ -54,6 +74,7 @@ class DeviceMemory(SlotMemory, Protocol):
         host: HostBlock,
         *,
         most_rows: int,
+        fields: tuple[Field, ...] = (),
     ) -> tuple[npt.NDArray[Any] | StagedRows, npt.NDArray[Any] | None]:
         """Return where a batch's data and labels are to be filled in; see `Slot.bind`."""
         ...
@@ -107,6 +128,14 @@ class HostMemory:
     def drop(self) -> None:
         """Free the memory; what was exported keeps it."""
         self._data = self._labels = None
+
+    def field_arrays(self, fields: tuple[Field, ...], *, rows: int) -> list[npt.NDArray[Any]]:
+        """Return memory of the batch's own for its other fields, which are small."""
+        return [np.empty((rows, *field.row_shape), field.dtype) for field in fields]
+
+    def field_blobs(self, _lease: Lease, _filled: Event) -> dict[str, Blob]:
+        """Return none: nothing is pushed."""
+        return {}
 
     def bind(
         self,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from prefetch._ring.lease import Lease
     from prefetch._ring.push_block import HostBlock
     from prefetch._transform.device import DeviceTransform
+    from prefetch._transform.label_form import Field
 
 
 class StagedMemory:
@@ -97,6 +98,7 @@ class StagedMemory:
         host: HostBlock,
         *,
         most_rows: int,
+        fields: tuple[Field, ...] = (),
     ) -> tuple[StagedRows, NDArray[Any] | None]:
         """Return the rows of a batch, and its labels, to be filled.
 
@@ -106,6 +108,7 @@ class StagedMemory:
             label_dtype: Type of the labels; None for no labels.
             host: Pinned memory that is lent to the batch.
             most_rows: Rows of the largest batch there will be: there is room for it at once.
+            fields: What it has besides.
         """
         self.leave()
         num, channels, height, width = shape
@@ -118,6 +121,7 @@ class StagedMemory:
             rows=num,
             most_data_bytes=largest.nbytes,
             most_rows=largest.num,
+            fields=fields,
         )
         sample_bytes = math.prod(self._sample_shape(batch)) * dtype.itemsize
         if self._out is None or self._out.nbytes < num * sample_bytes:
@@ -152,6 +156,14 @@ class StagedMemory:
         blob.set_gpu_data(self._out.slice(0, blob.nbytes, owner=hold), filled=filled)
         return blob, self._block.label_blob(lease, filled)
 
+    def field_arrays(self, _fields: tuple[Field, ...], *, rows: int) -> list[NDArray[Any]]:  # noqa: ARG002
+        """Return where the batch's other fields are to be filled in; `bind` was told which."""
+        return self._block.field_arrays()
+
+    def field_blobs(self, lease: Lease, filled: Event) -> dict[str, Blob]:
+        """Return the batch's other fields; see `SlotMemory`."""
+        return self._block.field_blobs(lease, filled)
+
     def _sample_shape(self, batch: StagedBatch) -> tuple[int, int, int]:
         return self._transform.sample_shape(batch.image_shape)
 
@@ -165,6 +177,11 @@ class StagedMemory:
         # rows are copied over the kernel's, behind it on the same stream.
         if rows.finished:
             self._queue_finished(rows.finished, out, out.nbytes // batch.num, stream)
+        if rows.mix is not None:
+            mixer = self._transform.mixer
+            assert mixer is not None
+            shape = (batch.num, *self._sample_shape(batch))
+            mixer.launch(out, shape, rows.mix, stream=stream)
 
     def _queue_finished(
         self, finished: dict[int, NDArray[Any]], out: DeviceBuffer, row_bytes: int, stream: Stream

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from prefetch._config.load import load_config
-from prefetch._errors.classes import LabelsNotProducedError
 from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
 from prefetch._feed.display import has_blue_first
 from prefetch._feed.endless import endless
@@ -18,7 +17,7 @@ from prefetch._feed.open import open as open_feed
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
 from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
-from prefetch._report.sheet import title_of
+from prefetch._report.sheet import title_of, title_of_row
 from prefetch._source.open_backend import open_database
 from prefetch._source.sidecar_files import class_names
 from prefetch._tools.examine_record import Examiner
@@ -110,7 +109,7 @@ class BatchView:
     Attributes:
         number: Its number in the epoch; both count from 0.
         least: Smallest value; this one and the three below it are after mean and scale.
-        labels: One a record; None where the feed makes none.
+        labels: The batch's fields but for the image, by name; empty where the feed makes no labels.
         class_names: Names by label; empty where none are known.
         blue_first: Whether the first of three channels is blue, as far as anybody knows.
         images: (n, channels, height, width) of the first records, before mean and scale.
@@ -124,7 +123,7 @@ class BatchView:
     most: float
     mean: float
     deviation: float
-    labels: list[float] | None
+    labels: dict[str, list[Any]]
     keys: list[bytes]
     images: NDArray[Any]
     class_names: tuple[str, ...] = ()
@@ -177,10 +176,11 @@ def _view(batch: Batch, plain: Batch, *, channels_last: bool) -> BatchView:
     with np.errstate(invalid="ignore"):  # infinite values have no mean, and are shown as such
         mean = float(values.mean(dtype=np.float64))
         deviation = float(values.std(dtype=np.float64))
-    try:
-        labels = batch.label.numpy(writable=False).tolist()
-    except LabelsNotProducedError:
-        labels = None
+    labels = {
+        name: blob.numpy(writable=False).tolist()
+        for name, blob in batch.fields.items()
+        if name != "image"
+    }
     return BatchView(
         epoch=batch.epoch,
         number=batch.number,
@@ -218,7 +218,7 @@ def batch_sheet(
     tiles = [
         make_tile(
             image,
-            "no label" if view.labels is None else title_of(view.labels[row], view.class_names),
+            title_of_row(view.labels, row, view.class_names),
             printable_key(view.keys[row]),
         )
         for row, image in enumerate(view.images)

@@ -14,6 +14,7 @@ import numpy as np
 
 from memory import NotImplementedDeviceError
 from prefetch._kernels import device_kernel
+from prefetch._transform.device_mixer import DeviceMixer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ class DeviceTransform:
 
     Attributes:
         transform: As given.
+        mixer: Mixes its batches; None where none are mixed.
 
     Raises:
         NotImplementedDeviceError: The device runs no kernels, or none can be compiled here.
@@ -56,6 +58,7 @@ class DeviceTransform:
                 raise
         else:
             self._constants = _on_device(device, device_kernel.constants(self._recipe))
+        self.mixer = None if transform.mixing is None else DeviceMixer(transform, device)
 
     def choose_place(self, image: StoredImage) -> tuple[int, int, int]:
         """Choose whether a batch that begins with this image is staged whole or as windows.

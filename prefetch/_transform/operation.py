@@ -153,6 +153,8 @@ OPERATIONS: Final = (
         options=("dtype",),
         refusals={Reason.FLOATS_AS_UINT8: "dtype"},
     ),
+    # Of whole batches, whose own words it draws: a kernel of its own, behind the one pass.
+    Operation(name="mix", stage=Stage.BATCH, options=("mixing",)),
 )
 """All of them, in the order in which they are done."""
 

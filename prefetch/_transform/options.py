@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from prefetch._decoded_cache.cache import DecodedCache
     from prefetch._kernels.contract import Erasing, Jitter, Resizing
+    from prefetch._plan.mixing import Mixing
     from prefetch._record.layout import RecordLayout
     from prefetch._transform.own_function import OwnFunction
 
@@ -93,6 +94,7 @@ class Transform:
         modulo: How random words are reduced: True for Caffe's ``word % range``, False for
             ``(word * range) >> 32``.
         per_record: Called with each image between mirror and mean; None for nothing.
+        mixing: How whole batches are mixed, when all else is done; None for not at all.
 
     Example:
         >>> len(Transform(train=True, crop_size=227, mirror=True).drawn_words)
@@ -116,6 +118,7 @@ class Transform:
     dtype: np.dtype[Any] = _FLOAT32
     modulo: bool = False
     per_record: OwnFunction | None = None
+    mixing: Mixing | None = None
 
     @property
     def row_dtype(self) -> np.dtype[Any]:

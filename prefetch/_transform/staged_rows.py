@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prefetch._kernels.contract import Recipe
+    from prefetch._plan.mixing import Mix
 
 
 class StagedRows:
@@ -26,9 +27,10 @@ class StagedRows:
 
     Attributes:
         pixels: As given.
+        mix: How the device mixes the whole batch, when it is transformed; None for not at all.
     """
 
-    __slots__ = ("_finished", "_start", "_table", "pixels")
+    __slots__ = ("_finished", "_start", "_table", "mix", "pixels")
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class StagedRows:
         self._table = table
         self._finished = finished
         self._start = start
+        self.mix: Mix | None = None
 
     @property
     def nbytes(self) -> int:

@@ -269,6 +269,8 @@ class _Thread:
             with np.errstate(over="ignore"):
                 half = np.float16(_as_float(value, np.float32))
             result: Value = int(half.view(np.uint16))
+        elif to == "f32" and start == "f16":
+            result = np.float32(np.uint16(value).view(np.float16))
         elif to == "f32":
             result = np.float32(_signed(value, start) if start[0] == "s" else value)
         elif start in _FLOATS:

@@ -14,14 +14,19 @@ from ptx import Kernel, Memory, PtxError
 
 from memory._cuda import maths
 from memory._device.bfloat16 import bfloat16, dtype_of
-from prefetch._kernels import device_kernel
+from prefetch._kernels import device_kernel, device_mixing
 from prefetch._kernels.contract import Recipe
+from prefetch._plan.mixing import Box, Mix
 from prefetch._transform.options import Transform
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SOURCES: Final = {"transform": device_kernel.SOURCE, "maths": maths.SOURCE}
+SOURCES: Final = {
+    "transform": device_kernel.SOURCE,
+    "mixing": device_mixing.SOURCE,
+    "maths": maths.SOURCE,
+}
 ARCHITECTURES: Final = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 DTYPES: Final = ("float32", "float16", "bfloat16", "uint8")
 MOST_REGISTERS: Final = 40
@@ -180,6 +185,35 @@ def test_the_ptx_rounds_to_bfloat16_at_every_edge(
         ],
     )
     assert got.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("box", [None, Box(1, 4, 2, 5)], ids=["mixup", "cutmix"])
+@pytest.mark.parametrize(("version", "arch"), [(12, "sm_75"), (12, "sm_90"), (13, "sm_120")])
+def test_the_mixing_gives_the_twins_bytes(
+    version: int, arch: str, dtype: str, box: Box | None, cupys_options: tuple[str, ...]
+) -> None:
+    kind = dtype_of(dtype)
+    rows = Transform(train=False, dtype=kind).row_dtype
+    if box is None and dtype == "uint8":
+        return  # which no weighted sum fits
+    name = (device_mixing.mix_name if box is None else device_mixing.cut_name)(kind)
+    kernel = Kernel(compiled(version, arch, "mixing", cupys_options).ptx, name)
+    draw = np.random.default_rng(zlib.crc32(f"{version} {arch} {dtype}".encode()))
+    for num, last in ((1, False), (2, True), (5, False)):
+        values = draw.normal(0, 1, (num, 6, 7, 3)) * 10.0 ** draw.integers(-44, 3, (num, 6, 7, 3))
+        batch = values.astype(np.float32).astype(kind).view(rows)
+        if not last:
+            batch = np.ascontiguousarray(np.moveaxis(batch, 3, 1))
+        want, got, mix = batch.copy(), batch.copy(), Mix(float(np.float32(0.3)), box)
+        device_mixing.mix_staged(want, mix, channels_last=last)
+        task = device_mixing.launch_of(mix, batch.shape, channels_last=last)
+        assert task is not None
+        grid, _, numbers = task
+        memory = Memory()
+        given = [one if isinstance(one, np.floating) else int(one) for one in numbers]
+        kernel.launch(memory, grid, (int(draw.choice([1, 32])),), [memory.place(got), *given])
+        assert got.tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])

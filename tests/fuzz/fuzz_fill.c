@@ -15,6 +15,7 @@
 
 #include "advise.h"
 #include "kernels.h"
+#include "mix.h"
 #include "spans.h"
 
 #define MAX_SIDE 48
@@ -107,6 +108,28 @@ static void check(const struct part *part, const struct outcome *outcomes, ptrdi
     }
 }
 
+/* Mix what was filled with itself; a box that is exchanged twice is where it was. */
+static void mix(const struct part *part, size_t value_size, const uint8_t *bytes, size_t size)
+{
+    const struct shape *shape = &part->expected;
+    const size_t plane_bytes = part->row_size / (size_t)shape->channels;
+    const struct lines lines = {(size_t)shape->channels, (size_t)shape->height,
+                                plane_bytes / (size_t)shape->height};
+    const size_t first = size > 0 ? bytes[0] : 0, last = size > 0 ? bytes[size - 1] : 9;
+    struct byte_box box = {.bottom = last % (lines.num_lines + 1),
+                           .right = size % (lines.line_bytes + 1)};
+    box.top = first % (box.bottom + 1);
+    box.left = last % (box.right + 1);
+    uint8_t *before = block(part->rows, part->row_size * part->num_records);
+    swap_boxes(part->rows, part->num_records, &lines, &box);
+    swap_boxes(part->rows, part->num_records, &lines, &box);
+    assert(memcmp(before, part->rows, part->row_size * part->num_records) == 0);
+    free(before);
+    if (part->element != UINT8)
+        mix_rows(part->rows, part->num_records - size % 2, part->row_size / value_size,
+                 part->element, (float)first / 255);
+}
+
 static void run(const struct setup *setup, const struct shape *stored, const uint8_t *bytes,
                 size_t size)
 {
@@ -181,6 +204,7 @@ static void run(const struct setup *setup, const struct shape *stored, const uin
     part.labels = block(NULL, setup->label_size * NUM_RECORDS);
     struct outcome outcomes[NUM_RECORDS];
     check(&part, outcomes, fill_part(&part, &recipe, outcomes));
+    mix(&part, sizes[setup->element], bytes, size);
     for (size_t i = 0; i < NUM_RECORDS; i++)
         free(copies[i]);
     free(part.rows);

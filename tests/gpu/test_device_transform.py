@@ -58,6 +58,40 @@ def test_the_kernel_makes_the_hosts_bytes(source: Path, cuda: Any, dtype: str, l
     assert made[0] == made[1]
 
 
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("labels", ["pairs", "one_hot"])
+def test_the_mixing_kernels_make_the_hosts_bytes_and_every_field_is_there(
+    source: Path, cuda: Any, dtype: str, layout: str, labels: str
+) -> None:
+    mixing: dict[str, Any] = {"cutmix": {"alpha": 1.0}}
+    if dtype != "uint8":
+        mixing["mixup"] = {"alpha": 0.8}
+    more = {"labels": labels, "num_classes": NUM if labels == "one_hot" else None}
+    made = []
+    for where in ("host", "device"):
+        given = options(source, where, dtype=dtype, layout=layout, **mixing) | more
+        with prefetch.open(given, device=cuda, batch_size=5) as feed:
+            made.append(
+                [
+                    {name: cupy.asnumpy(_bits(blob)).tobytes() for name, blob in fields.items()}
+                    for fields in (batch.fields for batch in feed)
+                ]
+            )
+    assert made[0] == made[1]
+    given = options(source, "host", dtype=dtype, layout=layout, **mixing) | more
+    with prefetch.open(given, device="cpu", batch_size=5) as feed:
+        expected = [
+            {name: blob.numpy().tobytes() for name, blob in batch.fields.items()} for batch in feed
+        ]
+    assert made[0] == expected
+
+
+def _bits(blob: Any) -> Any:
+    """Return what the GPU has of a blob, as bytes."""
+    return blob.cupy(writable=False).view(cupy.uint8)
+
+
 def test_auto_takes_it_and_the_batch_is_on_the_device(
     source: Path, cuda: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

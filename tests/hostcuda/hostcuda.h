@@ -63,6 +63,24 @@ static inline unsigned int bits_of(float value)
     return bits;
 }
 
+static inline float float_of_bits(unsigned int bits)
+{
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* What cvt.f32.f16 does. */
+static inline float float_of_half(unsigned short half)
+{
+    const unsigned int sign = (half & 0x8000u) << 16, size = half & 0x7fffu;
+    if (size >= 0x7c00u) /* infinite, or a NaN */
+        return float_of_bits(sign | 0x7f800000u | (size & 0x3ffu) << 13);
+    const float value = size < 0x400u ? (float)size / 16777216 /* 2^24: a subnormal */
+                                      : float_of_bits((size << 13) + 0x38000000u);
+    return sign ? -value : value;
+}
+
 /* What cvt.rn.f16.f32 does: to the nearest, of two equally near ones to the even. */
 static inline unsigned short round_to_half(float value)
 {

@@ -105,6 +105,21 @@ def test_without_labels_an_item_is_a_dict_of_images(options: dict[str, Any]) -> 
         }
 
 
+def test_mixed_batches_with_pairs_are_dicts_by_field(options: dict[str, Any]) -> None:
+    options = {**options, "transform": {"mixup": {"alpha": 0.8}}}
+    with (
+        ringjax.DataLoader(options, labels="pairs") as pairs,
+        ringjax.DataLoader(options, labels="one_hot", num_classes=60) as shares,
+    ):
+        for item, (images, labels) in zip(pairs, shares, strict=True):
+            assert list(item) == ["image", "label", "label2", "lam"]
+            assert (item["image"] == images).all()
+            lam, rows = item["lam"][0], jnp.arange(len(images))
+            expected = jnp.zeros((len(images), 60)).at[rows, item["label"]].add(lam)
+            expected = expected.at[rows, item["label2"]].add(1 - lam)
+            assert jnp.allclose(labels, expected)
+
+
 def test_a_saved_state_goes_on_within_an_epoch(options: dict[str, Any]) -> None:
     with ringjax.DataLoader(options) as loader:
         loader.set_epoch(2)

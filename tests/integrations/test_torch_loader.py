@@ -159,6 +159,25 @@ def test_without_labels_an_item_is_a_dict_of_images(options: dict[str, Any]) -> 
         assert item["image"].shape == (8, 1, 4, 4)
 
 
+def test_mixed_batches_with_pairs_are_dicts_by_field_and_one_hot_labels_go_into_a_loss(
+    options: dict[str, Any],
+) -> None:
+    options = {**options, "transform": {"mixup": {"alpha": 0.8}}}
+    loss = torch.nn.functional.cross_entropy
+    with (
+        ringtorch.DataLoader(options, labels="pairs") as pairs,
+        ringtorch.DataLoader(options, labels="one_hot", num_classes=60) as shares,
+    ):
+        for item, (images, labels) in zip(pairs, shares, strict=True):
+            assert list(item) == ["image", "label", "label2", "lam"]
+            assert [item[name].dtype for name in ("label2", "lam")] == [torch.int64, torch.float32]
+            assert torch.equal(item["image"], images)
+            logits, lam = torch.randn(len(images), 60), item["lam"][0]
+            expected = lam * loss(logits, item["label"]) + (1 - lam) * loss(logits, item["label2"])
+            assert torch.allclose(loss(logits, labels), expected)
+            del images, item
+
+
 def test_epochs_count_up_and_set_epoch_chooses_one(loader: Any) -> None:
     def labels() -> list[int]:
         return [label for _, batch in loader for label in batch.tolist()]

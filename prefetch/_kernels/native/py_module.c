@@ -4,6 +4,7 @@
 #include "py_arguments.h"
 #include "py_digest.h"
 #include "py_fill.h"
+#include "py_mix.h"
 #include "py_resize.h"
 #include "py_jpeg.h"
 #include "py_spans.h"
@@ -99,6 +100,12 @@ static PyMethodDef functions[] = {
               "add_restarts(data, most, /)\n--\n\n"
               "Return a JPEG file of the same coefficients with restart markers and a stamp, or why "
               "there is none."),
+    PY_METHOD(mix_rows, "mix_rows(rows, lam, /)\n--\n\n"
+                        "Mix each row with that at the same place from the end by weighted sums, "
+                        "as prefetch._kernels.mixing.mix_rows does."),
+    PY_METHOD(swap_boxes, "swap_boxes(rows, top, bottom, left, right, /)\n--\n\n"
+                          "Exchange a box of each row with that of its partner, as "
+                          "prefetch._kernels.mixing.swap_boxes does."),
     {NULL, NULL, 0, NULL}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};

@@ -95,6 +95,9 @@ def _describe(path: Path, options: FeedConfig) -> str:
         done.append(f"{place} crop of {transform.crop_size}")
     if transform.mirror:
         done.append("mirrored at random")
+    mixes = [name for name in ("mixup", "cutmix") if getattr(transform, name) is not None]
+    if mixes:
+        done.append(f"mixed by {' or '.join(mixes)}")
     if options.shuffle:
         done.append("shuffled")
     return ", ".join(done)
@@ -110,6 +113,7 @@ def _as_json(view: BatchView) -> dict[str, Any]:
         "most": view.most,
         "mean": view.mean,
         "deviation": view.deviation,
-        "labels": view.labels,
+        "labels": view.labels.get("label"),
+        **{name: view.labels[name] for name in ("label2", "lam") if name in view.labels},
         "keys": [printable_key(key) for key in view.keys],
     }

@@ -12,7 +12,10 @@ import pytest
 pytestmark = pytest.mark.slow
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-TESTS = "tests/properties/test_device_kernel_properties.py"
+TESTS = (
+    "tests/properties/test_device_kernel_properties.py",
+    "tests/properties/test_device_mixing_properties.py",
+)
 
 _RUN = """
 import ctypes, sys
@@ -35,7 +38,7 @@ def test_the_kernels_tests_pass_under_sanitizers() -> None:
         ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     )
     run = subprocess.run(
-        [sys.executable, "-c", _RUN, TESTS],
+        [sys.executable, "-c", _RUN, *TESTS],
         cwd=CHECKOUT,
         env={
             **os.environ,

@@ -20,6 +20,7 @@ TESTS = (
     "tests/prefetch/kernels/test_reference.py",
     "tests/prefetch/kernels/test_resize.py",
     "tests/prefetch/kernels/test_sums.py",
+    "tests/prefetch/kernels/test_mixing.py",
     "tests/prefetch/kernels/test_digest.py",
     "tests/properties/test_kernels_properties.py",
     "tests/properties/test_resize_properties.py",

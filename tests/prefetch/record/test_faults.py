@@ -107,6 +107,13 @@ MESSAGES = {
             "3 x 40 x 50; set crop_size, or resize the images when the database is made"
         ),
     ),
+    Reason.LABEL_OUTSIDE: (
+        (10, 10, 9),
+        (
+            "the label is 10, and with num_classes 10 labels one_hot takes 0 to 9; raise "
+            "num_classes, or give the record another label"
+        ),
+    ),
     Reason.ENCODED_EMPTY: (
         (),
         "encoded is true, but the data is empty; write the image file's bytes there",
@@ -254,6 +261,7 @@ def test_the_numbers_of_reasons_never_change() -> None:
         "LOOKS_HWC": 26,
         "CHANNELS_DIFFER": 27,
         "SIZE_DIFFERS": 28,
+        "LABEL_OUTSIDE": 36,
         "ENCODED_EMPTY": 40,
         "UNDECODABLE": 41,
         "IMAGE_CUT": 42,

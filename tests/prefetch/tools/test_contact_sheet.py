@@ -323,7 +323,7 @@ def test_a_batch_is_shown_exactly_as_it_is_before_mean_and_scale(
             images = values / transform.get("scale", 1) + np.reshape(means, (-1, 1, 1))
             assert np.array_equal(images, view.images)
             assert batch.keys == view.keys
-            assert batch.label.numpy().tolist() == view.labels
+            assert {"label": batch.label.numpy().tolist()} == view.labels
             assert (values.min(), values.max()) == (view.least, view.most)
             assert values.mean() == pytest.approx(view.mean)
             assert batch.data.shape == view.shape
@@ -374,7 +374,7 @@ def test_of_a_large_batch_the_first_are_drawn(tmp_path: Path) -> None:
 def test_a_feed_without_labels_is_drawn() -> None:
     with example_database() as path:
         (view,) = view_batches(load_config({"source": path, "labels": False}), 1)
-    assert view.labels is None
+    assert view.labels == {}
     assert batch_sheet(view, notes=("a note",)).size
 
 

@@ -38,7 +38,8 @@ def _sources() -> list[tuple[str, tuple[str, ...]]]:
     """Return each source with the names of its kernels."""
     # The project is imported only when its kernels are asked for, and CuPy with it.
     from memory._cuda import maths  # noqa: PLC0415
-    from prefetch._kernels import device_kernel  # noqa: PLC0415
+    from prefetch._kernels import device_kernel, device_mixing  # noqa: PLC0415
 
-    names = device_kernel.kernel_names()
-    return [(device_kernel.SOURCE, names), (maths.SOURCE, maths.kernel_names())]
+    return [
+        (module.SOURCE, module.kernel_names()) for module in (device_kernel, device_mixing, maths)
+    ]
