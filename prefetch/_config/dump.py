@@ -52,6 +52,8 @@ def _lines(
     indent = "  " * group.count(".")
     for name, field in type(model).model_fields.items():
         value, key = getattr(model, name), f"{group}{name}"
+        if key == "transform.preset":
+            continue  # what it is short for is written out: a default may be given in its place
         if isinstance(value, BaseModel):
             inner = list(_lines(value, folder, notes, f"{key}."))
             if inner:

@@ -132,7 +132,7 @@ _SENTENCES = {
     ),
     Reason.SIZE_DIFFERS: (
         "the record is {0} x {1} x {2} (channels x height x width), but {other}; set crop_size, "
-        "or resize the images when the database is made"
+        "resize or random_resized_crop, or resize the images when the database is made"
     ),
     Reason.LABEL_OUTSIDE: (
         "the label is {0}, and with num_classes {1} labels one_hot takes 0 to {2}; raise "

@@ -46,7 +46,7 @@ RoiOption = Annotated[
     typer.Option(
         "--roi",
         help="Give JPEGs restart markers, without a loss, so that a feed decodes only what a crop "
-        "needs of them.",
+        "needs of them; with convert implies --encoded.",
     ),
 ]
 BackgroundOption = Annotated[

@@ -166,7 +166,7 @@ def convert(
                 gray=gray,
                 resize_height=resize_height,
                 resize_width=resize_width,
-                encoded=encoded,
+                encoded=encoded or roi,
                 encode_type=encode_type,
                 max_pixels_per_byte=max_pixels_per_byte,
                 resize_shorter=resize_shorter,

@@ -49,7 +49,10 @@ def warn_of_output(database: Path, done: Report) -> None:
             " and ".join(map(str, channels)),
         )
     if len({shape[1:] for shape in known_shapes(done)}) > 1:
-        logger.warning("the images have several sizes; a feed needs a crop_size for them")
+        logger.warning(
+            "the images have several sizes; a feed needs a crop_size, resize or random_resized_crop "
+            "for them"
+        )
     if done.num_turned:
         logger.warning(
             "%s stored as they are, which EXIF asks to turn: a feed serves them upright with "

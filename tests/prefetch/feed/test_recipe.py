@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 import prefetch
-from prefetch import ConfigError
+from prefetch import ConfigError, FeedConfig
+from prefetch._config.dump import dump_config
+from prefetch._config.load import load_config
 from prefetch._kernels.boxes import resized_box
 from prefetch._kernels.contract import ResizeKind, Resizing
 from prefetch._plan.draws import CounterDraws
@@ -283,3 +285,17 @@ def test_all_contradictions_are_told_at_once(tmp_path: Path) -> None:
         prefetch.open(source=tmp_path, phase="test", transform=transform)
     keys = [fault.key for fault in caught.value.faults]
     assert {"phase", "transform.resize", "transform.mean_value", "transform.dtype"} <= set(keys)
+
+
+def test_a_preset_is_written_out_so_that_what_replaces_its_options_stays(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    transform: Any = {"preset": "imagenet-train", "normalize": None, "mirror": False}
+    config = FeedConfig(source=tmp_path / "db", transform=transform)
+    path = tmp_path / "feed.yaml"
+    path.write_text(dump_config(config), encoding="utf-8")
+
+    loaded = load_config(path).transform
+
+    assert loaded == config.transform.model_copy(update={"preset": None})
+    assert loaded.random_resized_crop is not None
+    assert loaded.normalize is None

@@ -104,7 +104,8 @@ MESSAGES = {
         (3, 20, 30, 3, 40, 50),
         (
             "the record is 3 x 20 x 30 (channels x height x width), but its batch is of "
-            "3 x 40 x 50; set crop_size, or resize the images when the database is made"
+            "3 x 40 x 50; set crop_size, resize or random_resized_crop, or resize the images when "
+            "the database is made"
         ),
     ),
     Reason.LABEL_OUTSIDE: (

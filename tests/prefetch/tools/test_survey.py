@@ -266,7 +266,7 @@ def test_mixed_shapes_and_channels_are_warnings_with_examples(folder: Path) -> N
     assert ("mixed_shapes", 2) == (shapes.kind, shapes.num_records)
     assert shapes.message.startswith(
         "of the records 3 are 3 x 4 x 5 (channels x height x width), but 1 is 1 x 4 x 5 and 1 is "
-        "3 x 4 x 4; without crop_size a batch takes records of one size only: set crop_size"
+        "3 x 4 x 4; a batch takes records of one size only: set crop_size, resize or random"
     )
 
 
@@ -275,7 +275,7 @@ def test_of_many_sizes_the_commonest_are_named(folder: Path) -> None:
     values = [encode_image(np.zeros(shape, np.uint8), label=1) for shape in shapes]
     (problem,) = (found for found in survey(folder, values).problems if "shapes" in found.kind)
     assert problem.num_records == 8
-    assert "1 is 3 x 10 x 10 and 3 are of other sizes; without" in problem.message
+    assert "1 is 3 x 10 x 10 and 3 are of other sizes; a batch takes" in problem.message
 
 
 def test_the_cure_for_several_channels_is_one_that_works_on_the_records(folder: Path) -> None:
