@@ -119,8 +119,8 @@ def _shapes(counts: RecordCounts) -> Iterator[Problem]:
             "warning",
             "mixed_shapes",
             f"of the records {_are(num)} {printable_shape(common)} (channels x height x width), "
-            f"but {_words(named)}; a batch takes records of one size only: set crop_size, resize or "
-            "random_resized_crop, or resize the images when the database is made",
+            f"but {_words(named)}; a batch takes records of one size only: set crop_size, resize "
+            "or random_resized_crop, or resize the images when the database is made",
             sum(count for _, count in others),
             tuple(counts.examples[shape] for shape, _ in others[:_SHAPES_NAMED]),
         )

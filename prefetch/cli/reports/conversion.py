@@ -50,8 +50,8 @@ def warn_of_output(database: Path, done: Report) -> None:
         )
     if len({shape[1:] for shape in known_shapes(done)}) > 1:
         logger.warning(
-            "the images have several sizes; a feed needs a crop_size, resize or random_resized_crop "
-            "for them"
+            "the images have several sizes; a feed needs a crop_size, resize or "
+            "random_resized_crop for them"
         )
     if done.num_turned:
         logger.warning(
