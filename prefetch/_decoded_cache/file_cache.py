@@ -98,10 +98,11 @@ class FileCache:
         return image
 
     def _find(self, key: bytes) -> NDArray[np.uint8] | None:
-        if os.fstat(self._file.descriptor).st_size < len(self._mapping):
+        # The mapping first: another thread may append, and map more, between the two.
+        mapping = self._mapping
+        if os.fstat(self._file.descriptor).st_size < len(mapping):
             self._give_up("it was cut by another program")
             return None
-        mapping = self._mapping
         for slot in slots_of(key, self._num_slots):
             begin = slot_offset(slot)
             packed = mapping[begin : begin + SLOT_BYTES]

@@ -71,6 +71,24 @@ def test_what_was_stored_is_found_by_this_and_later_processes(opened: Opener) ->
     assert opened.path.stat().st_size == counts.nbytes
 
 
+def test_a_file_that_grows_during_a_look_was_not_cut(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = opened()
+    fill(cache, range(3))
+    sizes = os.fstat
+
+    def grow_meanwhile(descriptor: int) -> os.stat_result:
+        before = sizes(descriptor)
+        monkeypatch.undo()
+        fill(cache, range(3, 6))  # by another thread, which then maps it anew
+        assert [3, 4, 5] == found_in(cache, range(3, 6))
+        return before
+
+    monkeypatch.setattr(os, "fstat", grow_meanwhile)
+    assert list(range(6)) == found_in(cache, range(6))
+
+
 def test_an_image_stays_valid_after_closing(opened: Opener) -> None:
     cache = opened()
     fill(cache, range(1))
