@@ -13,6 +13,7 @@ from weakref import WeakSet
 from memory import SyncedMemoryError
 from prefetch._errors.classes import EmptyDatabaseError, PrefetchError
 from prefetch._feed.ranks import Ranks
+from prefetch._feed.shown_pixels import pixel_options, shown_pixels
 from prefetch._ring.batch import Drawing
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ _feeds: WeakSet[ShownFeed] = WeakSet()
 
 
 def show_batch(batch: Batch, num: int) -> ContactSheet:
-    """Draw a batch's first images, of the values that they have."""
-    from prefetch._report.sheet import sheet_of  # noqa: PLC0415 - OpenCV is slow to import
+    """Draw a batch's first images: of the values that they have, or of pixels (`shown_pixels`)."""
+    from prefetch._report.sheet import MOST_SHOWN, sheet_of  # noqa: PLC0415 - OpenCV is slow to import
 
     _check_num(num)
     feed = _feed_of(batch)
@@ -66,8 +67,11 @@ def show_batch(batch: Batch, num: int) -> ContactSheet:
     is_nhwc = images.shape[1] > 4 >= images.shape[3]
     if feed is not None:
         is_nhwc = feed.config.transform.layout == "nhwc"
+    images = images.transpose(0, 3, 1, 2) if is_nhwc else images
+    if feed is not None:
+        images = shown_pixels(images[:MOST_SHOWN], feed.config.transform)
     return sheet_of(
-        images.transpose(0, 3, 1, 2) if is_nhwc else images,
+        images,
         words=f"batch {batch.number} of epoch {batch.epoch}",
         num=len(batch),
         labels=labels,
@@ -109,13 +113,7 @@ def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
         # It expects batches as served, behind mean and scale.
         "per_batch": None,
         # Before mean and scale, which nobody can look at.
-        "transform": {
-            "where": "host",
-            "mean_value": (),
-            "mean_file": None,
-            "scale": 1.0,
-            "dtype": "uint8" if config.transform.dtype == "uint8" else "float32",
-        },
+        "transform": pixel_options(config.transform),
     }
     if config.quarantine is not None:
         options |= {"quarantine": None, "on_bad_record": "skip"}
@@ -126,7 +124,7 @@ def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
         with feed._open_another(load_config(config, **options), ranks) as other:  # noqa: SLF001
             batch = next(iter(other), None)
             if batch is not None:
-                return show_batch(batch, num)
+                return _with_boxes(show_batch(batch, num), other, batch)
     except PrefetchError as error:
         # Its frames refer to the other feed, and that to the error: the database would stay open.
         failure = error.with_traceback(None)
@@ -137,6 +135,17 @@ def show_feed(feed: ShownFeed, num: int) -> ContactSheet:
         raise failure
     finally:
         del failure
+
+
+def _with_boxes(sheet: ContactSheet, feed: ShownFeed, batch: Batch) -> ContactSheet:
+    """Return a sheet of a feed's first batch, with the boxes that were drawn for it beneath."""
+    from prefetch._feed.drawn_boxes import HEADING, box_tiles  # noqa: PLC0415 - as above
+    from prefetch._report.contact_sheet import contact_sheet  # noqa: PLC0415 - as above
+    from prefetch._report.sheet import MOST_SHOWN  # noqa: PLC0415 - as above
+
+    components = feed._prefetcher.components  # noqa: SLF001 - of its own room
+    tiles = box_tiles(components, batch, sequence=0, num=MOST_SHOWN)
+    return sheet.above(contact_sheet(tiles, heading=HEADING)) if tiles else sheet
 
 
 def batch_html(batch: Batch) -> str:

@@ -67,6 +67,8 @@ class Tile:
         caption: Drawn beneath that, such as the key; cut in its middle where it is too long.
         alarm: What is wrong with it, drawn in red; empty where nothing is.
         values: Least and most of the finite values of the whole image; None: those of its pixels.
+        frame: A box to be framed on the image: its top, left, height and width, as shares of the
+            image's height and width.
     """
 
     pixels: NDArray[Any] | None
@@ -74,6 +76,7 @@ class Tile:
     caption: str
     alarm: str = ""
     values: tuple[float, float] | None = None
+    frame: tuple[float, float, float, float] | None = None
 
 
 def make_tile(pixels: NDArray[Any], title: str, caption: str, alarm: str = "") -> Tile:
@@ -232,6 +235,8 @@ def _draw_tile(
         rows, columns = image.shape[:2]
         top, left = _PAD + (SIDE - rows) // 2, _PAD + (SIDE - columns) // 2
         cell[top : top + rows, left : left + columns] = image
+        if tile.frame is not None:
+            _draw_frame(cell[top : top + rows, left : left + columns], tile.frame)
     base = _PAD + SIDE + 20
     title = _cut(printable_line(tile.title), room, _TITLE)
     _write(cell, title, (_PAD, base), _TITLE, _INK)
@@ -241,6 +246,18 @@ def _draw_tile(
         _write(cell, alarm, (width - _PAD - _width(alarm, _ALERT), base), _ALERT, _ALARM)
     caption = _cut(printable_line(tile.caption), room, _CAPTION)
     _write(cell, caption, (_PAD, base + 18), _CAPTION, _FAINT)
+
+
+def _draw_frame(image: NDArray[np.uint8], frame: tuple[float, float, float, float]) -> None:
+    """Draw a frame just within a box: dark and light, so that it is seen on any image."""
+    rows, columns = image.shape[:2]
+    top, left = round(frame[0] * rows), round(frame[1] * columns)
+    bottom = max(top, round((frame[0] + frame[2]) * rows) - 1)
+    right = max(left, round((frame[1] + frame[3]) * columns) - 1)
+    for inset, colour in enumerate((_ALARM, _ALARM, _FRAME)):
+        if left + inset <= right - inset and top + inset <= bottom - inset:
+            corners = (left + inset, top + inset), (right - inset, bottom - inset)
+            cv2.rectangle(image, *corners, colour)
 
 
 def _columns(num: int) -> int:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from prefetch._errors.printable import printable_key
-from prefetch._report.contact_sheet import contact_sheet, encode_png, make_tile, write_picture
+from prefetch._report.contact_sheet import (
+    contact_sheet,
+    encode_png,
+    make_tile,
+    stack_sheets,
+    write_picture,
+)
 
 if TYPE_CHECKING:
     import os
@@ -54,6 +60,10 @@ class ContactSheet:
             OutputError: The file cannot be written.
         """
         write_picture(Path(path), self._pixels)
+
+    def above(self, pixels: NDArray[np.uint8]) -> ContactSheet:
+        """Return this one with another picture beneath it."""
+        return ContactSheet(stack_sheets([self._pixels, pixels]), self._words)
 
     def _repr_png_(self) -> bytes:
         return encode_png(self._pixels)

@@ -12,11 +12,13 @@ import numpy as np
 from prefetch._config.load import load_config
 from prefetch._errors.printable import counted, printable_key, printable_name, printable_shape
 from prefetch._feed.display import has_blue_first
+from prefetch._feed.drawn_boxes import HEADING, box_tiles
 from prefetch._feed.endless import endless
 from prefetch._feed.open import open as open_feed
+from prefetch._feed.shown_pixels import pixel_options, shown_pixels
 from prefetch._record.faults import BadRecordError, Reason
 from prefetch._record.layouts.datum import DATUM
-from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile
+from prefetch._report.contact_sheet import SIDE, Tile, contact_sheet, make_tile, stack_sheets
 from prefetch._report.sheet import title_of, title_of_row
 from prefetch._source.open_backend import open_database
 from prefetch._source.sidecar_files import class_names
@@ -113,6 +115,8 @@ class BatchView:
         class_names: Names by label; empty where none are known.
         blue_first: Whether the first of three channels is blue, as far as anybody knows.
         images: (n, channels, height, width) of the first records, before mean and scale.
+        originals: Of these records as they are stored, with the box that was drawn; empty where
+            none is drawn.
     """
 
     epoch: int
@@ -128,6 +132,7 @@ class BatchView:
     images: NDArray[Any]
     class_names: tuple[str, ...] = ()
     blue_first: bool = True
+    originals: tuple[Tile, ...] = ()
 
 
 def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
@@ -141,18 +146,22 @@ def view_batches(config: FeedConfig, num_batches: int) -> Iterator[BatchView]:
         EmptyDatabaseError: An epoch has no batches.
     """
     fixed = _fix_draws(config)
-    dtype = "uint8" if config.transform.dtype == "uint8" else "float32"
-    bare = load_config(
-        fixed,
-        transform={"mean_value": (), "mean_file": None, "scale": 1.0, "dtype": dtype},
-    )
+    bare = load_config(fixed, transform=pixel_options(config.transform))
     # Without mean and scale the draws are the same: the second feed gives the very images that the
     # first one normalises, and the first gives the numbers.
     with open_feed(fixed) as feed, open_feed(bare) as bare_feed:
         pairs = zip(endless(feed), endless(bare_feed), strict=True)
-        for _, (batch, plain) in zip(range(num_batches), pairs, strict=False):
+        for sequence, (batch, plain) in zip(range(num_batches), pairs, strict=False):
             view = _view(batch, plain, channels_last=config.transform.layout == "nhwc")
-            yield replace(view, class_names=feed.class_names, blue_first=has_blue_first(feed))
+            components = bare_feed._prefetcher.components  # noqa: SLF001 - for what it drew
+            originals = box_tiles(components, plain, sequence=sequence, num=MOST_TILES)
+            yield replace(
+                view,
+                class_names=feed.class_names,
+                blue_first=has_blue_first(feed),
+                images=shown_pixels(view.images, bare.transform),
+                originals=tuple(originals),
+            )
 
 
 def _fix_draws(config: FeedConfig) -> FeedConfig:
@@ -225,6 +234,13 @@ def batch_sheet(
     ]
     which = "" if len(tiles) == len(view.keys) else f"the first {len(tiles)} "
     pictured = f"{which}shown before mean and scale{_colour_note(tiles, blue_first=blue_first)}"
-    return contact_sheet(
+    sheet = contact_sheet(
         tiles, heading=heading, notes=[*notes, numbers, pictured], blue_first=blue_first
     )
+    if not view.originals:
+        return sheet
+    # The originals are blue first, unless whoever looks says that the batch is not as was thought.
+    originals = contact_sheet(
+        view.originals, heading=HEADING, blue_first=blue_first == view.blue_first
+    )
+    return stack_sheets([sheet, originals])

@@ -60,7 +60,8 @@ def show(
     """Draw the first batches that a network will see, with labels and keys.
 
     Images are shown after crop, mirror and order of channels, and before mean and scale. The
-    numbers above them, such as the range of values, are those after mean and scale.
+    numbers above them, such as the range of values, are those after mean and scale. Under
+    random-resized crops stand the images that they were taken from, with the box of each.
     """
     from prefetch._report.contact_sheet import stack_sheets, write_picture  # noqa: PLC0415 - OpenCV is slow to import
     from prefetch._tools.preview import batch_sheet, view_batches  # noqa: PLC0415 - as above
@@ -90,17 +91,34 @@ def show(
 def _describe(path: Path, options: FeedConfig) -> str:
     transform = options.transform
     done = [f"{path.absolute().name}: phase {options.phase}"]
+    if transform.random_resized_crop is not None:
+        sides = _sides(transform.random_resized_crop.size)
+        done.append(f"random-resized crop to {sides}")
+    if transform.resize is not None:
+        shorter, size = transform.resize.shorter, transform.resize.size
+        to = f"{shorter} on the shorter side" if size is None else _sides(size)
+        done.append(f"resized to {to}")
+    if transform.pad:
+        done.append(f"padded by {transform.pad}")
     if transform.crop_size:
         place = "random" if options.phase == "train" else "centre"
-        done.append(f"{place} crop of {transform.crop_size}")
-    if transform.mirror:
+        done.append(f"{place} crop of {_sides(transform.crop_size)}")
+    if transform.mirror is True or (transform.mirror == "train" and options.phase == "train"):
         done.append("mirrored at random")
+    if transform.color_jitter is not None:
+        done.append("colours jittered")
+    if transform.random_erasing is not None:
+        done.append("erased in at random")
     mixes = [name for name in ("mixup", "cutmix") if getattr(transform, name) is not None]
     if mixes:
         done.append(f"mixed by {' or '.join(mixes)}")
     if options.shuffle:
         done.append("shuffled")
     return ", ".join(done)
+
+
+def _sides(size: int | tuple[int, int]) -> str:
+    return str(size) if isinstance(size, int) else f"{size[0]} x {size[1]}"
 
 
 def _as_json(view: BatchView) -> dict[str, Any]:
