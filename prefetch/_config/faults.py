@@ -8,6 +8,7 @@ valid name, and differ in style from the rest of the package. Each of its errors
 from __future__ import annotations
 
 import math
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -40,6 +41,7 @@ _EXPECTED = {
     "model_type": "a mapping of options",
     "tuple_type": "a number, or a list of one a channel",
 }
+_CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SPELLINGS_OF_BOOLEANS = frozenset({"true", "false", "on", "off", "yes", "no", "y", "n"})
 
 
@@ -212,6 +214,8 @@ def _suggest_option(
         listed: Groups whose options have been listed already; takes this one.
     """
     name = str(location[-1])
+    if name not in CALLED_HERE:
+        name = _CAMEL_HUMP.sub("_", name).lower()  # RandomResizedCrop: random_resized_crop
     if name in CALLED_HERE:
         return f": {CALLED_HERE[name]}"
     outer, dot, inner = name.partition(".")

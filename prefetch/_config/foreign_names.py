@@ -1,6 +1,7 @@
 """What options of other loaders are called here, for those who write them out of habit.
 
 Only names that mean one thing: where a name is merely misspelt, the nearest option is the answer.
+Names of classes, such as RandomCrop, are looked up as random_crop.
 """
 
 from __future__ import annotations
@@ -24,10 +25,28 @@ FUNCTIONS: Final = (
 )
 """What functions are called here."""
 _NETWORK: Final = "leave it out: only a network's file (.prototxt) has it"
-_MEAN: Final = "write transform.mean_value and transform.scale: (pixel - mean_value) * scale"
-_RESIZED: Final = (
-    "a feed does not resize; do it when the database is made: ringfeed convert with "
-    "--resize-width and --resize-height, or cut out a part with transform.crop_size"
+_MEAN: Final = (
+    "write transform.normalize: {mean: [...], std: [...]} for pixels from 0 to 1, or "
+    "transform.mean_value and transform.scale for (pixel - mean_value) * scale"
+)
+_PRESET: Final = (
+    "write transform.preset: imagenet-train (or cifar-train); options beside it replace its own"
+)
+_SIZED: Final = (
+    "write transform.random_resized_crop: {size: N} to train, and transform.resize: {shorter: M} "
+    "with transform.crop_size: N to evaluate"
+)
+_RESIZED_BOX: Final = (
+    "write transform.random_resized_crop: {size: N, scale: [0.08, 1.0], ratio: [0.75, 1.333]}"
+)
+_RANDOM_CROP: Final = (
+    "write transform.crop_size: N, with transform.pad: M before it; the place is random in phase "
+    "train"
+)
+_CENTRE_CROP: Final = "write transform.crop_size: N; the place is the centre in phase test"
+_MIRRORED: Final = "write transform.mirror: train, or true for both phases; the chance is one half"
+_ERASED: Final = (
+    "write transform.random_erasing: {probability: 0.25, mode: pixel}; mode is const, rand or pixel"
 )
 
 CALLED_HERE: Final = {
@@ -71,30 +90,51 @@ CALLED_HERE: Final = {
     "reshuffle_each_iteration": "leave it out: with shuffle: true every epoch has its own order",
     "shuffle_buffer_size": _SHUFFLED,
     # WebDataset, FFCV and others
-    "augment": "write transform.mirror and transform.crop_size, or per_record: a function of yours",
+    "augment": _PRESET,
     "data_dir": _SOURCE,
     "database": _SOURCE,
     "distributed": _SHARD,
-    "flip": "write transform.mirror: true",
+    "flip": _MIRRORED,
     "fname": _SOURCE,
-    "hflip": "write transform.mirror: true",
-    "horizontal_flip": "write transform.mirror: true",
-    "image_size": _RESIZED,
-    "mean": _MEAN,
-    "normalize": _MEAN,
+    "image_size": _SIZED,
     "num_epochs": "write epochs: N",
     "order": _ORDER,
     "path": _SOURCE,
     "pipelines": FUNCTIONS,
-    "random_crop": "write transform.crop_size: N; the place is random in phase train",
     "resampled": _ORDER,
-    "resize": _RESIZED,
     "shardshuffle": _SHUFFLED,
     "shuffle_buffer": _SHUFFLED,
     "split": "write source: the database of that split, or subset: {fraction: 0.9, seed: 1}",
-    "std": "write transform.scale, a factor: 1 / std",
     "urls": _SOURCE,
     "workers": _READERS,
+    # Transformations of torchvision, timm, DALI, Albumentations and Keras
+    "antialias": "leave it out: what becomes smaller is antialiased, as Pillow does it",
+    "auto_augment": FUNCTIONS,
+    "center_crop": _CENTRE_CROP,
+    "crop_pct": _SIZED,
+    "data_augmentation": _PRESET,
+    "hflip": _MIRRORED,
+    "horizontal_flip": _MIRRORED,
+    "img_size": _SIZED,
+    "input_size": _SIZED,
+    "mean": _MEAN,
+    "num_attempts": "leave it out: a box is tried for ten times, as everywhere",
+    "padding": "write transform.pad: N, in zeros on each side",
+    "rand_augment": FUNCTIONS,
+    "random_area": _RESIZED_BOX,
+    "random_aspect_ratio": _RESIZED_BOX,
+    "random_crop": _RANDOM_CROP,
+    "random_flip": _MIRRORED,
+    "random_horizontal_flip": _MIRRORED,
+    "random_resized_crop_and_interpolation": _RESIZED_BOX,
+    "re_mode": _ERASED,
+    "re_prob": _ERASED,
+    "remode": _ERASED,
+    "reprob": _ERASED,
+    "resize_shorter": "write transform.resize: {shorter: N}",
+    "smallest_max_size": "write transform.resize: {shorter: N}",
+    "std": _MEAN,
+    "to_tensor": "leave it out: batches are arrays; write transform.normalize for pixels from 0 to 1",
     # Caffe's data_param, and arguments for its networks
     "backend": "leave it out: a source is an LMDB",
     "layer": _NETWORK,

@@ -495,7 +495,35 @@ def test_an_option_of_another_loader_is_answered_by_what_it_is_called_here() -> 
         "drop_last": "is not an option: write last_batch: drop",
         "prefetch_factor": "is not an option: write prefetch: N, the number of batches kept ready",
     } == faults_in({"drop_last": True, "prefetch_factor": 2})
-    assert "ringfeed convert with --resize-width" in faults_in({"resize": 32})["resize"]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("RandomResizedCrop", "did you mean transform.random_resized_crop?"),
+        ("ColorJitter", "did you mean transform.color_jitter?"),
+        ("RandomErasing", "did you mean transform.random_erasing?"),
+        ("random_crop", "write transform.crop_size: N, with transform.pad: M before it"),
+        ("RandomCrop", "write transform.crop_size: N, with transform.pad: M before it"),
+        ("CenterCrop", "the centre in phase test"),
+        ("RandomHorizontalFlip", "write transform.mirror: train"),
+        ("std", "write transform.normalize: {mean: [...], std: [...]} for pixels from 0 to 1"),
+        ("image_size", "write transform.random_resized_crop: {size: N} to train"),
+        ("reprob", "write transform.random_erasing"),
+        ("random_area", "write transform.random_resized_crop"),
+        ("augment", "write transform.preset: imagenet-train"),
+    ],
+)
+def test_transformations_of_other_libraries_are_answered_by_the_options_there_are(
+    name: str, answer: str
+) -> None:
+    assert answer in faults_in({name: 32})[name]
+    assert answer in faults_in({"transform": {name: 32}})[f"transform.{name}"]
+
+
+@pytest.mark.parametrize("name", ["resize", "normalize", "random_resized_crop", "color_jitter"])
+def test_an_option_of_the_transformation_among_the_others_is_sent_there(name: str) -> None:
+    assert {name: f"is not an option; did you mean transform.{name}?"} == faults_in({name: {}})
 
 
 def test_what_is_said_of_other_loaders_names_options_that_there_are() -> None:
