@@ -89,7 +89,8 @@ INTEGRATIONS := .venv-integrations
 .PHONY: test-integrations
 test-integrations: ## run the tests that train with PyTorch, Lightning, Accelerate, Transformers and JAX
 	@$(MAKE) venv VENV=$(INTEGRATIONS)
-	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet 'torch==2.13.0'
+	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet \
+	  'torch==2.13.0' 'torchvision==0.28.0'
 	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet --group integrations
 	@RINGFEED_TEST_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest -o faulthandler_timeout=400 \
 	  -o testpaths='tests/integrations tests/consumers tests/packaging/test_public_names.py \

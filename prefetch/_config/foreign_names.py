@@ -134,7 +134,7 @@ CALLED_HERE: Final = {
     "resize_shorter": "write transform.resize: {shorter: N}",
     "smallest_max_size": "write transform.resize: {shorter: N}",
     "std": _MEAN,
-    "to_tensor": "leave it out: batches are arrays; write transform.normalize for pixels from 0 to 1",
+    "to_tensor": "leave it out: batches are arrays; write transform.normalize for 0 to 1",
     # Caffe's data_param, and arguments for its networks
     "backend": "leave it out: a source is an LMDB",
     "layer": _NETWORK,
