@@ -15,9 +15,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "resnet8.py"
 @pytest.mark.timeout(300)
 def test_a_resnet_8_learns_digits_that_it_has_not_seen_by_the_preset(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    command = [sys.executable, EXAMPLE]
     done = subprocess.run(
-        [*command, "--data", tmp_path / "digits", "--epochs", "4"],
+        [sys.executable, str(EXAMPLE), "--data", str(tmp_path / "digits"), "--epochs", "4"],
         capture_output=True,
         text=True,
         check=False,
