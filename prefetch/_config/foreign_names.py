@@ -45,6 +45,10 @@ _RANDOM_CROP: Final = (
 )
 _CENTRE_CROP: Final = "write transform.crop_size: N; the place is the centre in phase test"
 _MIRRORED: Final = "write transform.mirror: train, or true for both phases; the chance is one half"
+_MIXED: Final = (
+    "write transform.mixup: {alpha: 0.2} or transform.cutmix: {alpha: 1.0}, and labels: pairs or "
+    "one_hot"
+)
 _ERASED: Final = (
     "write transform.random_erasing: {probability: 0.25, mode: pixel}; mode is const, rand or pixel"
 )
@@ -112,13 +116,18 @@ CALLED_HERE: Final = {
     "auto_augment": FUNCTIONS,
     "center_crop": _CENTRE_CROP,
     "crop_pct": _SIZED,
+    "cut_mix": _MIXED,
+    "cutmix_alpha": _MIXED,
     "data_augmentation": _PRESET,
     "hflip": _MIRRORED,
     "horizontal_flip": _MIRRORED,
     "img_size": _SIZED,
     "input_size": _SIZED,
     "mean": _MEAN,
+    "mix_up": _MIXED,
+    "mixup_alpha": _MIXED,
     "num_attempts": "leave it out: a box is tried for ten times, as everywhere",
+    "one_hot": "write labels: one_hot, and num_classes: K",
     "padding": "write transform.pad: N, in zeros on each side",
     "rand_augment": FUNCTIONS,
     "random_area": _RESIZED_BOX,

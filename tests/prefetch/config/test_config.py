@@ -510,6 +510,8 @@ def test_an_option_of_another_loader_is_answered_by_what_it_is_called_here() -> 
         ("std", "write transform.normalize: {mean: [...], std: [...]} for pixels from 0 to 1"),
         ("image_size", "write transform.random_resized_crop: {size: N} to train"),
         ("reprob", "write transform.random_erasing"),
+        ("Mixup", "did you mean transform.mixup?"),
+        ("MixUp", "write transform.mixup: {alpha: 0.2}"),
         ("random_area", "write transform.random_resized_crop"),
         ("augment", "write transform.preset: imagenet-train"),
     ],

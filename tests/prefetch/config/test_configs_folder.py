@@ -37,7 +37,7 @@ def gen_schema(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 
 def test_there_is_one_for_each_kind_of_data() -> None:
-    assert [path.stem for path in CONFIGS] == ["cifar10", "digits", "imagenet"]
+    assert [path.stem for path in CONFIGS] == ["cifar10", "digits", "imagenet-today", "imagenet"]
 
 
 @every_config
@@ -70,6 +70,15 @@ def test_every_configuration_has_every_option_with_a_comment_of_its_own(path: Pa
     ]
 
     assert [name for name in commented if name not in {"cache", "shard", "transform"}] == expected
+
+
+def test_the_recipe_of_today_is_its_preset_written_out() -> None:
+    path = CHECKOUT / "configs" / "imagenet-today.yaml"
+    written = load_config(path).transform
+
+    assert (
+        written == load_config({"source": "x", "transform": {"preset": "imagenet-train"}}).transform
+    )
 
 
 @every_config
