@@ -86,12 +86,16 @@ test-peers: ## run the tests that need other loaders: they read what is converte
 # An environment of its own, of 2 GB. PyTorch comes first and at this version: what else asks for it
 # would fetch the newest, with all of CUDA. Where pip finds a build for the CPU alone, that will do.
 INTEGRATIONS := .venv-integrations
+# In a folder of its own, where only the comparison with it looks: beside a PyTorch for the CPU its
+# import fails, and other libraries would try it.
+TORCHVISION := $(INTEGRATIONS)/torchvision
 .PHONY: test-integrations
 test-integrations: ## run the tests that train with PyTorch, Lightning, Accelerate, Transformers and JAX
 	@$(MAKE) venv VENV=$(INTEGRATIONS)
-	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet \
-	  'torch==2.13.0' 'torchvision==0.28.0'
+	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet 'torch==2.13.0'
 	@$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install --quiet --group integrations
+	@test -d $(TORCHVISION) || $(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install \
+	  --quiet --no-deps --target $(TORCHVISION) 'torchvision==0.28.0'
 	@RINGFEED_TEST_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest -o faulthandler_timeout=400 \
 	  -o testpaths='tests/integrations tests/consumers tests/packaging/test_public_names.py \
 	  tests/prefetch/cli/test_convert.py' $(ARGS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from contextlib import suppress
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -16,7 +16,7 @@ from prefetch._kernels.boxes import resized_box
 from prefetch.testing import encode_image, write_database
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -41,24 +41,31 @@ def draw_images() -> list[NDArray[np.uint8]]:
 
 
 @pytest.fixture(scope="module")
-def torchvision() -> ModuleType:
-    """The package, also where its operators were built for another PyTorch than there is."""
+def torchvision() -> Iterator[ModuleType]:
+    """torchvision.transforms.v2, from the folder that ``make test-integrations`` puts it in."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("PIL")
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("needs torchvision")
-    with suppress(RuntimeError):
-        return importlib.import_module("torchvision.transforms.v2")
-    # Its compiled part was left out: it is for CUDA, and PyTorch here for the CPU. What resizes is
-    # PyTorch's and Pillow's own; but the import asks for two operators by name.
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _defined.append(library)  # gone, it would take the operators along
-    return importlib.import_module("torchvision.transforms.v2")
-
-
-_defined: list[Any] = []
+    folder = Path(sys.prefix) / "torchvision"
+    if not folder.is_dir():
+        pytest.skip(f"needs torchvision in {folder}")
+    sys.path.insert(0, str(folder))
+    library = None
+    try:
+        try:
+            module = importlib.import_module("torchvision.transforms.v2")
+        except RuntimeError:
+            # Its compiled part was left out: it is for CUDA, and PyTorch here for the CPU. What
+            # resizes is PyTorch's and Pillow's own; but the import asks for two operators by name.
+            library = torch.library.Library("torchvision", "DEF")
+            for name in ("nms", "qnms"):
+                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            module = importlib.import_module("torchvision.transforms.v2")
+        yield module
+    finally:
+        sys.path.remove(str(folder))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]  # other tests would take it for importable
+        del library  # and the operators with it
 
 
 @pytest.fixture
