@@ -12,6 +12,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import json
 import pkgutil
 import re
 import shlex
@@ -22,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from image_folders import write_class_folders
+from ruamel.yaml import YAML
 
 import memory
 import prefetch
+from prefetch._config.presets import PRESETS
 from prefetch.cli import main
 
 if TYPE_CHECKING:
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _DOCUMENTS = [*sorted(_CHECKOUT.glob("*.md")), *sorted((_CHECKOUT / "docs").rglob("*.md"))]
 _GUIDE = _CHECKOUT / "docs" / "guide"
-_WITH_COMMANDS = [_GUIDE / f"{page}.md" for page in ("imagenet", "splits", "several-labels")]
+_WITH_COMMANDS = [
+    _GUIDE / f"{page}.md" for page in ("imagenet", "recipes", "splits", "several-labels")
+]
 _BLOCK = re.compile(
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
@@ -97,6 +102,13 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))
     missing = [link for link in links if not (document.parent / link).exists()]
     assert [] == missing
+
+
+def test_the_page_on_recipes_writes_every_preset_out() -> None:
+    page = (_GUIDE / "recipes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| `(\{.*\})` \|$", page, re.MULTILINE)
+    written = {name: YAML(typ="safe", pure=True).load(text) for name, text in rows}
+    assert json.loads(json.dumps(dict(PRESETS))) == written
 
 
 def test_the_first_page_leads_to_every_page_of_the_guide() -> None:
