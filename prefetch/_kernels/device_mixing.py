@@ -1,8 +1,8 @@
 """The kernels that mix a batch on the device, and their NumPy twin; see `prefetch._kernels.mixing`.
 
 A thread takes the same values of a sample and of its partner, and stores both. Products and sums
-are written as in `prefetch._kernels.device_arithmetic`, so that nothing is fused and nothing flushed.
-The middle sample of an odd number is its own partner: both values are then the same one.
+are written as in `prefetch._kernels.device_arithmetic`, so that nothing is fused and nothing
+flushed. The middle sample of an odd number is its own partner: both values are then the same one.
 """
 
 from __future__ import annotations

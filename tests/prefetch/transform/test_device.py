@@ -393,6 +393,19 @@ def test_a_batch_that_begins_with_a_large_image_takes_no_more_than_the_first_one
         assert device_transform.staged_batch(5, (3, 4000, 3000)).nbytes == first.nbytes
 
 
+def test_what_is_resized_and_erased_in_is_then_mixed(sources: dict[str, Path]) -> None:
+    transform = {
+        "random_resized_crop": {"size": 8},
+        "random_erasing": {"mode": "pixel"},
+        "mixup": {"alpha": 0.8},
+        "cutmix": {"alpha": 1.0},
+        **MEANS,
+    }
+    options = {"transform": transform, "labels": "pairs"}
+    source = sources["encoded varying"]
+    assert batches(source, "device", **options) == batches(source, "host", **options)
+
+
 def test_floats_are_erased_in_by_the_host(sources: dict[str, Path]) -> None:
     transform = {"crop_size": 6, "random_erasing": {"mode": "pixel", "probability": 0.7}, **MEANS}
     for name in ("floats", "mixed"):
