@@ -359,10 +359,11 @@ def _check_effects(config: FeedOptions) -> Iterator[Contradiction]:
             "random_erasing writes numbers over normalised ones, and dtype uint8 holds stored "
             "bytes; take dtype float32, float16 or bfloat16, or erase on your device",
         )
-    if transform.where == "device":
+    if transform.where == "device" and transform.mean_file is not None:
         yield Contradiction(
-            ("transform.where", "transform.random_erasing"),
-            "where device contradicts random_erasing, which the host does; use where: auto or host",
+            ("transform.where", "transform.random_erasing", "transform.mean_file"),
+            "the device does not do random_erasing and mean_file together; use where: auto or "
+            "host, or mean_value",
         )
 
 

@@ -1,8 +1,8 @@
 """The kernels that mix a batch on the device, and their NumPy twin; see `prefetch._kernels.mixing`.
 
 A thread takes the same values of a sample and of its partner, and stores both. Products and sums
-are written as in `prefetch._kernels.device_kernel`, so that nothing is fused and nothing flushed.
-The middle sample of an odd number is its own partner: both values are then the same one.
+are written as in `prefetch._kernels.device_arithmetic`, so that nothing is fused and nothing
+flushed. The middle sample of an odd number is its own partner: both values are then the same one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from prefetch._kernels import device_kernel
+from prefetch._kernels.device_arithmetic import ARITHMETIC
 from prefetch._kernels.mixing import NUMPY_KERNELS, lines_of, mix_batch
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ELEMENTS_A_THREAD: Final = 4
 _MAX_BLOCKS: Final = 65535  # in the second dimension of a grid
 
 SOURCE: Final = (
-    device_kernel.SOURCE
+    ARITHMETIC
     + r"""
 #ifndef RINGFEED_ON_HOST
 __device__ __forceinline__ float add(float a, float b)

@@ -40,6 +40,12 @@ _FIRST_TRY: Final = 4
 _NUM_QUANTILES: Final = 1 << 16
 
 
+def noise_key(words: Sequence[int]) -> tuple[int, int]:
+    """Return the key of a record's noise, of its words as `choose_erased` takes them."""
+    first, second = words[_KEY_WORDS]
+    return first, second
+
+
 def choose_erased(words: Sequence[int], height: int, width: int, options: Erasing) -> Box | None:
     """Choose which box of a record is erased.
 
@@ -79,17 +85,23 @@ def erase(planes: NDArray[np.float32], words: Sequence[int], options: Erasing) -
         words: As for `choose_erased`.
         options: What to do.
     """
-    channels, height, width = planes.shape
+    _, height, width = planes.shape
     box = choose_erased(words, height, width, options)
-    if box is None:
-        return
+    if box is not None:
+        write_over(planes, box, noise_key(words), options)
+
+
+def write_over(
+    planes: NDArray[np.float32], box: Box, key: tuple[int, int], options: Erasing
+) -> None:
+    """Write over a box of a record; the key is that of its noise. See `erase`."""
     erased = planes[:, box.top : box.top + box.height, box.left : box.left + box.width]
     if options.mode == ErasingMode.CONST:
         erased[...] = 0
     elif options.mode == ErasingMode.RAND:
-        erased[...] = _noise(words[_KEY_WORDS], channels, options).reshape(channels, 1, 1)
+        erased[...] = _noise(key, len(planes), options).reshape(-1, 1, 1)
     else:
-        erased[...] = _noise(words[_KEY_WORDS], erased.size, options).reshape(erased.shape)
+        erased[...] = _noise(key, erased.size, options).reshape(erased.shape)
 
 
 def _noise(key: Sequence[int], num: int, options: Erasing) -> NDArray[np.float32]:

@@ -327,8 +327,12 @@ def _finish(
             planes = row.transpose(2, 0, 1) if recipe.channels_last else row
             erase(planes, words[columns], recipe.erasing)
     if stage is not out:
-        round_to = _halve if out.dtype == np.float16 else _shorten
         round_to(stage, out)
+
+
+def round_to(floats: NDArray[np.float32], out: NDArray[Any]) -> None:
+    """Round to float16, or to bfloat16 by its bits."""
+    (_halve if out.dtype == np.float16 else _shorten)(floats, out)
 
 
 def _halve(floats: NDArray[np.float32], halves: NDArray[np.float16]) -> None:

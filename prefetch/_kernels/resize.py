@@ -155,26 +155,36 @@ def resizes_rows_first(height: int, width: int, new_height: int, new_width: int)
     return new_height < height and height - new_height > 2 * (width - new_width)
 
 
-def _resample_rows(
-    pixels: NDArray[np.uint8], num_out: int, interpolation: Interpolation
-) -> NDArray[np.uint8]:
+def resample_rows(pixels: NDArray[np.uint8], taps: Taps) -> NDArray[np.uint8]:
     """Resample the axis before the last one of (channels, height, width)."""
-    if num_out == pixels.shape[1]:
-        return pixels
-    taps = find_taps(pixels.shape[1], num_out, interpolation)
+    num_out, num_taps = taps.coefficients.shape
     half = 1 << (FRACTION_BITS - 1)
     sums = np.full((pixels.shape[0], num_out, pixels.shape[2]), half, np.int32)
-    for tap in range(taps.coefficients.shape[1]):
+    for tap in range(num_taps):
         sums += pixels[:, taps.firsts + tap] * taps.coefficients[:, tap, None]
     resampled: NDArray[np.uint8] = np.clip(sums >> FRACTION_BITS, 0, 255).astype(np.uint8)
     return resampled
 
 
-def _resample_columns(
+def resample_columns(pixels: NDArray[np.uint8], taps: Taps) -> NDArray[np.uint8]:
+    """Resample the last axis of (channels, height, width)."""
+    return resample_rows(pixels.transpose(0, 2, 1), taps).transpose(0, 2, 1)
+
+
+def _resize_rows(
     pixels: NDArray[np.uint8], num_out: int, interpolation: Interpolation
 ) -> NDArray[np.uint8]:
-    """Resample the last axis of (channels, height, width)."""
-    turned = _resample_rows(pixels.transpose(0, 2, 1), num_out, interpolation)
+    """Resize the axis before the last one of (channels, height, width)."""
+    if num_out == pixels.shape[1]:
+        return pixels
+    return resample_rows(pixels, find_taps(pixels.shape[1], num_out, interpolation))
+
+
+def _resize_columns(
+    pixels: NDArray[np.uint8], num_out: int, interpolation: Interpolation
+) -> NDArray[np.uint8]:
+    """Resize the last axis of (channels, height, width)."""
+    turned = _resize_rows(pixels.transpose(0, 2, 1), num_out, interpolation)
     return turned.transpose(0, 2, 1)
 
 
@@ -194,7 +204,5 @@ def resize(
         uint8 (channels, height, width).
     """
     if resizes_rows_first(pixels.shape[1], pixels.shape[2], height, width):
-        return _resample_columns(
-            _resample_rows(pixels, height, interpolation), width, interpolation
-        )
-    return _resample_rows(_resample_columns(pixels, width, interpolation), height, interpolation)
+        return _resize_columns(_resize_rows(pixels, height, interpolation), width, interpolation)
+    return _resize_rows(_resize_columns(pixels, width, interpolation), height, interpolation)

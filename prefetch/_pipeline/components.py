@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prefetch._kernels.device_kernel import StagedBatch
 from prefetch._ring.budget import RingBudget, num_host_batches
 from prefetch._ring.push_block import block_bytes
 from prefetch._transform.device_staging import RecordStager
@@ -146,7 +145,7 @@ class Components:
         channels, height, width = place
         rows = self.most_rows
         label_bytes = 0 if self.label_dtype is None else rows * self.label_dtype.itemsize
-        staged = StagedBatch(rows, channels, height, width)
+        staged = transform.staged_batch(rows, (channels, height, width))
         staged_bytes = block_bytes(staged.nbytes, label_bytes, self.fields, rows=rows)
         sample_bytes = (
             math.prod(transform.sample_shape((channels, height, width)))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefetch._kernels.device_kernel import StagedBatch
 from prefetch._ring.batch_blob import BatchBlob
 from prefetch._ring.lease import DeviceHold
 from prefetch._ring.push_block import DeviceBlock, queue_work
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory import Blob, Device, DeviceBuffer, Event, Stream
+    from prefetch._kernels.device_kernel import StagedBatch
     from prefetch._ring.lease import Lease
     from prefetch._ring.push_block import HostBlock
     from prefetch._transform.device import DeviceTransform
@@ -112,7 +112,7 @@ class StagedMemory:
         """
         self.leave()
         num, channels, height, width = shape
-        batch = StagedBatch(num, channels, height, width)
+        batch = self._transform.staged_batch(num, (channels, height, width))
         largest = dataclasses.replace(batch, num=max(num, most_rows))
         staged, labels = self._block.bind(
             host,
@@ -128,7 +128,8 @@ class StagedMemory:
             self._out = None  # freed first: never both at once
             self._out = self._device.alloc_device(largest.num * sample_bytes)
         self._host, self._batch, self._dtype = host, batch, dtype
-        self._rows = StagedRows(batch.pixels(staged), batch.table(staged), {})
+        pixels, table = batch.pixels(staged), batch.table(staged)
+        self._rows = StagedRows(pixels, table, {}, place=batch.image_shape)
         return self._rows, labels
 
     def push(self, lease: Lease, stream: Stream, events: list[Event]) -> tuple[Blob, Blob | None]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from prefetch._record.faults import Fault, Reason
 from prefetch._source.mapped_records import MappedRecords, views
+from prefetch._transform.box_staging import BoxStager
 from prefetch._transform.host import RecordTransformer
 from prefetch._transform.operation import Stage
 from prefetch._transform.record_filler import never_cancelled
@@ -50,6 +51,11 @@ class RecordStager:
         self._copying = RecordTransformer(as_stored, check_cancelled=check_cancelled)
         self._cutting = RecordTransformer(cut, check_cancelled=check_cancelled)
         self._finishing = RecordTransformer(transform, check_cancelled=check_cancelled)
+        self._boxes = (
+            BoxStager(transform, check_cancelled=check_cancelled)
+            if device_transform.holds_boxes
+            else None
+        )
 
     def sample_shape(
         self, records: Sequence[memoryview] | MappedRecords
@@ -75,6 +81,8 @@ class RecordStager:
         labels: NDArray[Any] | None,
     ) -> list[Fault]:
         """Fill rows from records; bad bytes never raise. See `RecordTransformer.fill`."""
+        if self._boxes is not None:
+            return self._boxes.stage(records, words, data, labels)
         windows = self._device_transform.holds_windows(data.place)
         data.begin(words, windows=windows)
         first = self._cutting if windows else self._copying

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from prefetch._kernels.contract import Part
+    from prefetch._kernels.contract import Outcome, Part
     from prefetch._source.mapped_records import FillResult, Request
     from prefetch._transform.options import Transform
 
@@ -55,6 +55,7 @@ class RecordTransformer:
         transform: What to do; shared with other threads.
         kernels: By default the C extension, or its NumPy twin where that is missing.
         check_cancelled: Called before each encoded record of a `fill`; what it raises ends that.
+        fill_values: Instead of the kernels' `fill`; reads records of any layout.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class RecordTransformer:
         *,
         kernels: Kernels | None = None,
         check_cancelled: Callable[[], object] = never_cancelled,
+        fill_values: Callable[..., list[Outcome]] | None = None,
     ) -> None:
         if kernels is None:
             selection.announce()
@@ -76,7 +78,7 @@ class RecordTransformer:
         self._decoding = decoding = transform.decoding
         self._layout = layout = decoding.record_layout
         # A kernel that does not know the layout would take its values for damaged Datums.
-        self._fill_values = (
+        self._fill_values = fill_values or (
             kernels.fill if layout.is_native else partial(reference.fill, read=layout.read)
         )
         self._decoder = ImageDecoder(

@@ -20,17 +20,21 @@ class StagedRows:
     """Some rows of a staged batch, to be filled. Threads may fill different rows of one batch.
 
     Args:
-        pixels: uint8 (n, channels, height, width), C-contiguous: the records' places.
-        table: uint32 (n, 4): the random words of each, and its form.
+        pixels: uint8 (n, channels, height, width), C-contiguous: the records' places; or
+            (n, box_bytes) of a batch of boxes.
+        table: uint32 (n, 4): the random words of each, and its form; (n, 0) of boxes.
         finished: Rows finished on the host, by their number in the batch; of all of its rows.
+        place: (channels, height, width) of each record's place; of boxes, of the image that the
+            batch begins with.
         start: Number in the batch of the first of these rows.
 
     Attributes:
         pixels: As given.
+        place: As given.
         mix: How the device mixes the whole batch, when it is transformed; None for not at all.
     """
 
-    __slots__ = ("_finished", "_start", "_table", "mix", "pixels")
+    __slots__ = ("_finished", "_start", "_table", "mix", "pixels", "place")
 
     def __init__(
         self,
@@ -38,9 +42,11 @@ class StagedRows:
         table: NDArray[np.uint32],
         finished: dict[int, NDArray[Any]],
         *,
+        place: tuple[int, int, int],
         start: int = 0,
     ) -> None:
         self.pixels = pixels
+        self.place = place
         self._table = table
         self._finished = finished
         self._start = start
@@ -52,12 +58,6 @@ class StagedRows:
         return self.pixels.nbytes
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """(channels, height, width) of each record's place."""
-        _, channels, height, width = self.pixels.shape
-        return channels, height, width
-
-    @property
     def finished(self) -> dict[int, NDArray[Any]]:
         """The rows of the whole batch that were finished on the host, by number."""
         return self._finished
@@ -66,7 +66,11 @@ class StagedRows:
         """Return some of the rows."""
         start, _, _ = rows.indices(len(self.pixels))
         return StagedRows(
-            self.pixels[rows], self._table[rows], self._finished, start=self._start + start
+            self.pixels[rows],
+            self._table[rows],
+            self._finished,
+            place=self.place,
+            start=self._start + start,
         )
 
     def begin(self, words: NDArray[np.uint32], *, windows: bool) -> None:

@@ -198,7 +198,7 @@ WHOLE: Final[dict[str, Any]] = {"scale": 1 / 255, "mean_value": (104.0, 117.0, 1
 
 
 def transforms(side: int) -> dict[str, dict[str, Any]]:
-    """Return transformations to compare, by their names; crops are 227 and 200 of 256."""
+    """Return transformations to compare, by their names; crops are 200 to 227 of 256."""
     chosen = {
         "float32": WHOLE,
         "float32, crop and mirror": {
@@ -213,6 +213,19 @@ def transforms(side: int) -> dict[str, dict[str, Any]]:
             "crop_size": side * 200 // 256,
             "layout": "nhwc",
             "channels": "rgb",
+        },
+        "float32, a drawn box resized": {
+            **WHOLE,
+            "random_resized_crop": {"size": side * 224 // 256},
+            "mirror": True,
+        },
+        "float16, bicubic to the shorter side, crop, nhwc, erased in": {
+            "dtype": "float16",
+            "scale": 0.017,
+            "resize": {"shorter": side * 240 // 256, "interpolation": "bicubic"},
+            "crop_size": side * 224 // 256,
+            "random_erasing": {"probability": 0.5, "mode": "pixel"},
+            "layout": "nhwc",
         },
     }
     if importlib.util.find_spec("ml_dtypes") is not None:  # without it the others still count

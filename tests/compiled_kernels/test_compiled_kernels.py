@@ -14,10 +14,14 @@ from ptx import Kernel, Memory, PtxError
 
 from memory._cuda import maths
 from memory._device.bfloat16 import bfloat16, dtype_of
-from prefetch._kernels import device_kernel, device_mixing
-from prefetch._kernels.contract import Recipe
+from prefetch._kernels import device_arithmetic, device_boxes, device_kernel, device_mixing
+from prefetch._kernels.box_places import bytes_of_image, bytes_of_window
+from prefetch._kernels.contract import Erasing, ErasingMode, Recipe, ResizeKind, Resizing
+from prefetch._kernels.erasing import noise_table
 from prefetch._plan.mixing import Box, Mix
+from prefetch._transform.box_staging import BoxStager
 from prefetch._transform.options import Transform
+from prefetch._transform.staged_rows import StagedRows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 SOURCES: Final = {
     "transform": device_kernel.SOURCE,
     "mixing": device_mixing.SOURCE,
+    "boxes": device_boxes.SOURCE,
     "maths": maths.SOURCE,
 }
 ARCHITECTURES: Final = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
@@ -140,7 +145,7 @@ def test_the_transformation_gives_the_twins_bytes(
         want = np.zeros((batch.num, *recipe.sample_shape(*shape)), rows)
         device_kernel.transform_staged(staged, want, batch, recipe)
         got = np.full_like(want, 99)
-        constants = device_kernel.constants(recipe)
+        constants = device_arithmetic.constants(recipe)
         memory = Memory()
         kernel.launch(
             memory,
@@ -155,6 +160,80 @@ def test_the_transformation_gives_the_twins_bytes(
             ],
         )
         assert got.tobytes() == want.tobytes(), recipe
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("version", "arch"), [(12, "sm_75"), (12, "sm_90"), (13, "sm_120")])
+def test_boxes_give_the_twins_bytes(
+    version: int, arch: str, dtype: str, cupys_options: tuple[str, ...]
+) -> None:
+    kind = dtype_of(dtype)
+    ptx = compiled(version, arch, "boxes", cupys_options).ptx
+    kernel = Kernel(ptx, device_boxes.kernel_name(kind))
+    draw = np.random.default_rng(zlib.crc32(f"{version} {arch} {dtype}".encode()))
+    for _ in range(8):
+        resizing = drawn_resizing(draw)
+        computes = dtype != "uint8"
+        channels = int(draw.integers(1, 5))
+        transform = Transform(
+            train=False,
+            resizing=resizing,
+            crop_size=int(draw.integers(1, min(resizing.height, resizing.width) + 1)),
+            mirror=bool(draw.integers(2)),
+            unit_range=computes,
+            mean_value=tuple(draw.normal(0, 9, channels * computes)),
+            channels=("stored", "rgb")[draw.integers(2)],
+            layout=("nchw", "nhwc")[draw.integers(2)],
+            erasing=drawn_erasing(draw) if computes else None,
+            dtype=kind,
+        )
+        recipe = transform.recipe
+        sizes = draw.integers(1, 15, (3, 2)).tolist()
+        window = bytes_of_window((channels, *recipe.window_size(*sizes[0])))
+        place_bytes = max(window, bytes_of_image((channels, *sizes[0]), recipe))
+        height, width = sizes[0]
+        batch = device_kernel.StagedBatch(4, channels, height, width, box_bytes=place_bytes)
+        staged = np.zeros(batch.nbytes, np.uint8)
+        stager = BoxStager(transform)
+        table = batch.table(staged)
+        stager.begin(StagedRows(batch.pixels(staged), table, {}, place=batch.image_shape))
+        # The last place stays empty.
+        for size, place in zip(sizes, batch.pixels(staged), strict=False):
+            image = draw.integers(0, 2, (*size, channels)).astype(np.uint8) * np.uint8(255)
+            words = draw.integers(0, 2**32, 87, np.uint32)
+            assert stager.fill_image(image, words, place, recipe, None) is None
+        want = np.zeros((4, *recipe.sample_shape(*batch.image_shape)), transform.row_dtype)
+        device_boxes.transform_staged(staged, want, batch, recipe)
+        got = np.full_like(want, 99)
+        constants = device_arithmetic.constants(recipe)
+        memory = Memory()
+        kernel.launch(
+            memory,
+            device_kernel.grid(batch, recipe)[0],
+            (int(draw.choice([1, 32, 64])),),
+            [
+                memory.place(staged),
+                batch.box_bytes,
+                memory.place(got),
+                memory.place(constants if constants.size else np.zeros(1, np.float32)),
+                *map(int, device_boxes.scalars(batch, recipe)),
+            ],
+        )
+        assert got.tobytes() == want.tobytes(), recipe
+
+
+def drawn_erasing(draw: np.random.Generator) -> Erasing:
+    mode = ErasingMode(int(draw.integers(len(ErasingMode))))
+    noise = None if mode == ErasingMode.CONST else noise_table()
+    return Erasing(0.8, 0.05, 0.9, -1.0, 1.0, mode, noise)
+
+
+def drawn_resizing(draw: np.random.Generator) -> Resizing:
+    kind = ResizeKind(int(draw.integers(len(ResizeKind))))
+    height, width = draw.integers(1, 9, 2).tolist()
+    width = height if kind == ResizeKind.SHORTER_SIDE else width
+    bounds = (0.08, 1.0, 0.5, 2.0, -0.7, 0.7)
+    return Resizing(kind, height, width, bool(draw.integers(2)), *bounds)
 
 
 @pytest.mark.parametrize(("version", "arch"), [(12, "sm_75"), (12, "sm_90"), (13, "sm_120")])
@@ -180,7 +259,7 @@ def test_the_ptx_rounds_to_bfloat16_at_every_edge(
             memory.place(staged),
             batch.pixels_at,
             memory.place(got),
-            memory.place(device_kernel.constants(recipe)),
+            memory.place(device_arithmetic.constants(recipe)),
             *map(int, device_kernel.scalars(batch, recipe)),
         ],
     )

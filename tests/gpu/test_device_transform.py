@@ -14,7 +14,7 @@ import prefetch
 from memory import DeviceBuffer, DeviceError, Head
 from memory._device.bfloat16 import dtype_of
 from memory.testing import hold
-from prefetch._kernels.device_kernel import SOURCE, kernel_name
+from prefetch._kernels import device_boxes, device_kernel
 from prefetch.testing import encode_image
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ def options(source: Path, where: str, **transform: Any) -> dict[str, Any]:
     return {"source": source, "batch_size": 4, "threads": 2, "prefetch": 2, "transform": chosen}
 
 
-def test_nvrtc_compiles_the_source_to_the_machines_code() -> None:
-    image, _ = cupy.cuda.compiler.compile_using_nvrtc(SOURCE, arch="90")
+@pytest.mark.parametrize("program", [device_kernel, device_boxes])
+def test_nvrtc_compiles_the_source_to_the_machines_code(program: Any) -> None:
+    image, _ = cupy.cuda.compiler.compile_using_nvrtc(program.SOURCE, arch="90")
     assert image[:4] == b"\x7fELF"
     for dtype in DTYPES:
-        assert kernel_name(dtype_of(dtype)).encode() in image
+        assert program.kernel_name(dtype_of(dtype)).encode() in image
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
@@ -90,6 +91,24 @@ def test_the_mixing_kernels_make_the_hosts_bytes_and_every_field_is_there(
 def _bits(blob: Any) -> Any:
     """Return what the GPU has of a blob, as bytes."""
     return blob.cupy(writable=False).view(cupy.uint8)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_it_resizes_and_erases_in_has_the_hosts_bytes(
+    source: Path, cuda: Any, dtype: str, layout: str
+) -> None:
+    box = {"size": [18, 16], "interpolation": "bicubic" if layout == "nhwc" else "bilinear"}
+    transform: dict[str, Any] = {"crop_size": 0, "random_resized_crop": box}
+    transform |= {"dtype": dtype, "layout": layout, "channels": "rgb"}
+    if dtype != "uint8":
+        transform["normalize"] = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+        transform["random_erasing"] = {"probability": 0.6, "mode": "pixel"}
+    made = []
+    for where in ("host", "device"):
+        with prefetch.open(options(source, where, **transform), device=cuda) as feed:
+            made.append([batch.data.numpy().tobytes() for batch in feed])
+    assert made[0] == made[1]
 
 
 def test_auto_takes_it_and_the_batch_is_on_the_device(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import bfloat16
-from prefetch._kernels import device_kernel
+from prefetch._kernels import device_arithmetic, device_kernel
 from prefetch._kernels.contract import Recipe
 from prefetch._kernels.device_kernel import SOURCE, WHOLE, WINDOW, StagedBatch
 from prefetch._transform.options import Transform
@@ -118,7 +118,7 @@ def run(kernels: dict[str, HostKernel], task: Task, out: NDArray[Any]) -> None:
         task.staged,
         np.uint64(task.batch.pixels_at),
         out,
-        device_kernel.constants(task.recipe),
+        device_arithmetic.constants(task.recipe),
         *device_kernel.scalars(task.batch, task.recipe),
     )
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from memory import open_device
 from memory._device.bfloat16 import dtype_of
 from memory.testing import peek
-from prefetch._kernels.contract import UNCHANGED, Jitter
+from prefetch._kernels.contract import UNCHANGED, Erasing, ErasingMode, Jitter, ResizeKind, Resizing
+from prefetch._kernels.erasing import noise_table
 from prefetch._record.faults import Fault
 from prefetch._record.wire import encode_datum
 from prefetch._ring.lease import Lease
@@ -38,6 +39,7 @@ class Case:
     words: np.ndarray[Any, np.dtype[np.uint32]]
     transform: Transform
     split: int
+    resizes: bool
 
 
 @st.composite
@@ -52,14 +54,29 @@ def cases(draw: st.DrawFn) -> Case:
     num_means = {"one": 1, "each": channels}.get(means, 0)
     num_scales = 0 if dtype == np.uint8 else draw(st.sampled_from([0, 1, channels]))
     forced = draw(st.sampled_from(["none", "none", "force_color", "force_gray"]))
+    resizing = None
+    if means != "image" and draw(st.integers(0, 2)) == 0:
+        kind = draw(st.sampled_from(ResizeKind))
+        least = max(1, crop_size)
+        height, width = (draw(st.integers(least, least + 9)) for _ in range(2))
+        width = height if kind == ResizeKind.SHORTER_SIDE else width
+        resizing = Resizing(kind, height, width, draw(st.booleans()), 0.1, 1.0, 0.5, 2.0, -0.7, 0.7)
+    erasing = None
+    if means != "image" and dtype != np.uint8 and draw(st.integers(0, 2)) == 0:
+        mode = draw(st.sampled_from(ErasingMode))
+        noise = None if mode == ErasingMode.CONST else noise_table()
+        erasing = Erasing(0.8, 0.05, 0.9, -1.0, 1.0, mode, noise)
     jitter = None
     if means != "image" and draw(st.integers(0, 3)) == 0:
         jitter = Jitter((0.5, 1.5), UNCHANGED, (0.0, 2.0), draw(st.booleans()))
     transform = Transform(
         train=draw(st.booleans()),
+        resizing=resizing,
+        pad=1 if resizing is not None and draw(st.integers(0, 4)) == 0 else 0,
         crop_size=crop_size,
         mirror=draw(st.booleans()),
         jitter=jitter,
+        erasing=erasing,
         mean_value=tuple(rng.normal(scale=100, size=num_means).tolist()),
         mean_image=rng.random(shape, np.float32) * 255 if means == "image" else None,
         scale=tuple(rng.normal(size=num_scales).tolist()) or (1.0,),
@@ -72,8 +89,9 @@ def cases(draw: st.DrawFn) -> Case:
     num = draw(st.integers(1, 6))
     odd = [draw(st.integers(0, 3)) == 0 for _ in range(num)]
     values = tuple(draw(records(shape, crop_size, rng, is_odd=is_odd)) for is_odd in odd)
-    words = rng.integers(0, 2**32, (num, 7), dtype=np.uint32)
-    return Case(values, words, transform, draw(st.integers(0, num)))
+    words = rng.integers(0, 2**32, (num, 91), dtype=np.uint32)
+    resizes = erasing is not None or draw(st.booleans())
+    return Case(values, words, transform, draw(st.integers(0, num)), resizes)
 
 
 @st.composite
@@ -120,7 +138,7 @@ def test_the_device_makes_the_hosts_bytes_and_the_host_finds_the_same_faults(
 def compare(case: Case, device: Device) -> None:
     values = [memoryview(value) for value in case.values]
     host = RecordTransformer(case.transform)
-    device_transform = DeviceTransform(case.transform, device)
+    device_transform = DeviceTransform(case.transform, device, resizes=case.resizes)
     stager = RecordStager(device_transform)
     shape, place = host.sample_shape(values[:1]), stager.sample_shape(values[:1])
     if isinstance(shape, Fault) or isinstance(place, Fault):

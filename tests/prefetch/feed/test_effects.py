@@ -233,7 +233,10 @@ def test_the_rows_are_the_same_with_any_number_of_threads(raw: Path, num_threads
         ({"random_erasing": {"ratio": (0, 1)}}, "random_erasing.ratio"),
         ({"random_erasing": {"mode": "noise"}}, "random_erasing.mode"),
         ({"random_erasing": {}, "dtype": "uint8"}, "holds stored bytes"),
-        ({"random_erasing": {}, "where": "device"}, "which the host does"),
+        (
+            {"random_erasing": {}, "where": "device", "mean_file": "mean.npy"},
+            "the device does not do random_erasing and mean_file together",
+        ),
         ({"color_jitter": {}, "mean_file": "/nowhere.npy"}, "color_jitter makes other images"),
     ],
 )

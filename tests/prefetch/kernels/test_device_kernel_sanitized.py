@@ -15,6 +15,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 TESTS = (
     "tests/properties/test_device_kernel_properties.py",
     "tests/properties/test_device_mixing_properties.py",
+    "tests/properties/test_device_boxes_properties.py",
 )
 
 _RUN = """

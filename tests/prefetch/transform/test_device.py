@@ -18,12 +18,19 @@ from memory import (
     open_device,
 )
 from memory.testing import peek
+from prefetch._kernels.box_places import PlacedBox, read_box
+from prefetch._kernels.contract import ResizeKind, Resizing
+from prefetch._kernels.resize import Interpolation
+from prefetch._kernels.resize import resize as resize_pixels
+from prefetch._record.faults import Fault
 from prefetch._record.wire import encode_datum
 from prefetch._ring.push_block import block_bytes
 from prefetch._transform.device import DeviceTransform
+from prefetch._transform.device_staging import RecordStager
 from prefetch._transform.options import Transform
 from prefetch._transform.placement import choose_placement
 from prefetch._transform.record_filler import StoredImage
+from prefetch._transform.staged_rows import StagedRows
 from prefetch.caffe import BlobProto
 from prefetch.testing import encode_image, write_database
 
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from prefetch._kernels.device_kernel import StagedBatch
 
 RNG = np.random.default_rng(11)
 NUM = 23
@@ -292,6 +301,134 @@ def test_rows_that_the_host_finishes_stand_beside_those_of_substitutes(
     )
     options = {"transform": MEANS, "on_bad_record": policy}
     assert batches(source, "device", **options) == batches(source, "host", **options)
+
+
+BOXES: dict[str, dict[str, Any]] = {
+    "a drawn box": {"random_resized_crop": {"size": 7}, "mirror": True},
+    "a drawn box, bicubic": {
+        "random_resized_crop": {"size": [6, 9], "interpolation": "bicubic"},
+        "layout": "nhwc",
+        "channels": "rgb",
+        "dtype": "float16",
+    },
+    "the shorter side, then a crop": {"resize": {"shorter": 8}, "crop_size": [7, 5]},
+    "both sides": {"resize": [40, 3]},
+    "with padding, which the host does": {"resize": [8, 8], "pad": 1, "crop_size": 8},
+    "a drawn box, erased in": {
+        "random_resized_crop": {"size": 7},
+        "random_erasing": {"mode": "pixel", "probability": 0.7},
+        "layout": "nhwc",
+    },
+    "a crop, erased in": {
+        "crop_size": 6,
+        "mirror": True,
+        "random_erasing": {"mode": "rand", "probability": 0.7},
+        "dtype": "bfloat16",
+    },
+    "other colours, which the host makes, erased in": {
+        "crop_size": 6,
+        "color_jitter": {"contrast": 0.4},
+        "random_erasing": {"probability": 0.7},
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["raw", "large", "varying", "encoded", "encoded varying"])
+@pytest.mark.parametrize("recipe", BOXES)
+def test_a_feed_that_resizes_or_erases_serves_the_same_bytes_whoever_transforms(
+    sources: dict[str, Path], name: str, recipe: str
+) -> None:
+    options = {"transform": {**BOXES[recipe], **MEANS}, "shuffle": True, "seed": 3}
+    source = sources[name]
+    assert batches(source, "device", **options) == batches(source, "host", **options)
+
+
+def stage_all(transform: Transform, values: list[bytes]) -> tuple[StagedBatch, list[PlacedBox]]:
+    """Stage records by the device's way, and return what their places hold."""
+    with open_device("simulated") as device:
+        device_transform = DeviceTransform(transform, device, resizes=True)
+        stager = RecordStager(device_transform)
+        views = [memoryview(value) for value in values]
+        place = stager.sample_shape(views[:1])
+        assert not isinstance(place, Fault)
+        channels, height, width = place
+        batch = device_transform.staged_batch(len(values), (channels, height, width))
+    staged = np.zeros(batch.nbytes, np.uint8)
+    rows = StagedRows(batch.pixels(staged), batch.table(staged), {}, place=batch.image_shape)
+    words = np.zeros((len(values), 43), np.uint32)
+    assert stager.fill(views, words, rows, None) == []
+    size = transform.recipe.window_size(height, width)
+    boxes = [read_box(one, channels, *size) for one in batch.pixels(staged)]
+    return batch, [box for box in boxes if box is not None]
+
+
+def test_the_device_gets_the_stored_pixels_and_windows_only_of_what_its_places_cannot_hold() -> (
+    None
+):
+    images = [pixels(3, 12, 9), pixels(3, 9, 12), pixels(3, 50, 60)]
+    resizing = Resizing(ResizeKind.BOTH_SIDES, 8, 8, bicubic=False)
+    transform = Transform(train=False, resizing=resizing)
+    batch, boxes = stage_all(transform, [encode_image(image, label=0) for image in images])
+    for image, box in zip(images[:2], boxes, strict=False):
+        np.testing.assert_array_equal(box.pixels, image)
+    assert boxes[2].pixels.shape == (3, 8, 8)
+    window = resize_pixels(images[2], 8, 8, Interpolation.BILINEAR)
+    np.testing.assert_array_equal(boxes[2].pixels, window)
+    # As for the first, whole: nothing of the third, whose pixels alone would be 9,000 bytes.
+    assert batch.box_bytes < 1000
+
+
+def test_only_the_pixels_that_the_crop_needs_are_staged() -> None:
+    resizing = Resizing(ResizeKind.SHORTER_SIDE, 16, 16, bicubic=False)
+    transform = Transform(train=False, resizing=resizing, crop_size=4)
+    _, boxes = stage_all(transform, [encode_image(pixels(3, 32, 32), label=0)])
+    assert boxes[0].pixels.shape == (3, 10, 10)  # of 4 pixels, twice as wide, and one on each side
+
+
+def test_a_batch_that_begins_with_a_large_image_takes_no_more_than_the_first_one_did() -> None:
+    transform = Transform(train=False, resizing=Resizing(ResizeKind.BOTH_SIDES, 8, 8, bicubic=True))
+    with open_device("simulated") as device:
+        device_transform = DeviceTransform(transform, device, resizes=True)
+        first = device_transform.staged_batch(5, (3, 20, 20))
+        assert device_transform.staged_batch(5, (3, 4000, 3000)).nbytes == first.nbytes
+
+
+def test_what_is_resized_and_erased_in_is_then_mixed(sources: dict[str, Path]) -> None:
+    transform = {
+        "random_resized_crop": {"size": 8},
+        "random_erasing": {"mode": "pixel"},
+        "mixup": {"alpha": 0.8},
+        "cutmix": {"alpha": 1.0},
+        **MEANS,
+    }
+    options = {"transform": transform, "labels": "pairs"}
+    source = sources["encoded varying"]
+    assert batches(source, "device", **options) == batches(source, "host", **options)
+
+
+def test_floats_are_erased_in_by_the_host(sources: dict[str, Path]) -> None:
+    transform = {"crop_size": 6, "random_erasing": {"mode": "pixel", "probability": 0.7}, **MEANS}
+    for name in ("floats", "mixed"):
+        found = [batches(sources[name], who, transform=transform) for who in ("device", "host")]
+        assert found[0] == found[1]
+
+
+def test_only_the_part_of_a_jpeg_that_its_box_needs_is_decoded(tmp_path: Path) -> None:
+    """With restart markers; its box then lies elsewhere in what was decoded."""
+    smooth = cv2.resize(RNG.integers(0, 256, (20, 16, 3), np.uint8), (256, 320))
+    flags = [cv2.IMWRITE_JPEG_RST_INTERVAL, 2]
+    jpeg = cv2.imencode(".jpg", smooth, flags)[1].tobytes()
+    values = [encode_datum(data=jpeg, encoded=True, label=i) for i in range(NUM)]
+    source = write_database(tmp_path / "db", [(b"%08d" % i, one) for i, one in enumerate(values)])
+    transform = {"random_resized_crop": {"size": 24, "scale": [0.05, 0.2]}, "mirror": True, **MEANS}
+    found = [batches(source, where, transform=transform) for where in ("device", "host")]
+    assert found[0] == found[1]
+
+
+def test_auto_leaves_resizing_to_the_host() -> None:
+    transform = Transform(train=False, resizing=Resizing(ResizeKind.BOTH_SIDES, 8, 8, bicubic=True))
+    with open_device("simulated") as device:
+        assert not DeviceTransform(transform, device).holds_boxes
 
 
 def test_a_saved_state_goes_on_with_the_other_way(sources: dict[str, Path]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 import prefetch
 from prefetch._config.models import TransformConfig
-from prefetch._kernels import device_kernel, reference
+from prefetch._kernels import device_arithmetic, device_boxes, device_kernel, reference
 from prefetch._kernels.contract import (
     UNCHANGED,
     Erasing,
@@ -105,13 +105,23 @@ def test_the_reference_reads_every_field() -> None:
 def test_a_launch_on_the_device_reads_every_field() -> None:
     recipe: Any = ReadFields(EVERYTHING)
     device_kernel.scalars(StagedBatch(1, 3, 2, 2), recipe)
-    device_kernel.constants(recipe)
-    # Pixels are made of other pixels by the host, which then stages windows; it erases, too.
-    assert set(Recipe._fields) - {"resizing", "pad", "jitter", "erasing"} == recipe.read
+    device_arithmetic.constants(recipe)
+    # Pixels are made of other pixels by the host, which then stages windows, or boxes and their
+    # taps.
+    assert set(Recipe._fields) - {"resizing", "pad", "jitter"} == recipe.read
+
+
+def test_a_launch_for_boxes_reads_every_field_that_they_are_not_chosen_by() -> None:
+    recipe: Any = ReadFields(EVERYTHING)
+    device_boxes.scalars(StagedBatch(1, 3, 2, 2, box_bytes=400), recipe)
+    device_arithmetic.constants(recipe)
+    flags = {"random_crop", "mirror", "modulo"}  # are there, and the kernel does not look at them
+    chosen_by = {"resizing", "pad", "jitter", "crop_height", "crop_width"} | flags
+    assert set(Recipe._fields) - chosen_by <= recipe.read
 
 
 def test_each_flag_of_a_launch_is_read_by_the_kernel() -> None:
-    for name in device_kernel.FLAGS:
+    for name in device_arithmetic.FLAGS:
         assert device_kernel.SOURCE.count(f"& {name.upper()})") == 1, name
 
 

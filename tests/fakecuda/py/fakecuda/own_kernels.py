@@ -38,8 +38,7 @@ def _sources() -> list[tuple[str, tuple[str, ...]]]:
     """Return each source with the names of its kernels."""
     # The project is imported only when its kernels are asked for, and CuPy with it.
     from memory._cuda import maths  # noqa: PLC0415
-    from prefetch._kernels import device_kernel, device_mixing  # noqa: PLC0415
+    from prefetch._kernels import device_boxes, device_kernel, device_mixing  # noqa: PLC0415
 
-    return [
-        (module.SOURCE, module.kernel_names()) for module in (device_kernel, device_mixing, maths)
-    ]
+    modules = (device_kernel, device_boxes, device_mixing, maths)
+    return [(module.SOURCE, module.kernel_names()) for module in modules]
