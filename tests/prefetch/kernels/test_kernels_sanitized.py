@@ -26,7 +26,7 @@ TESTS = (
     "tests/properties/test_resize_properties.py",
 )
 
-_FLAGS = ["-std=c11", "-O0", "-g", "-fPIC", "-shared", "-ffp-contract=off"]
+_FLAGS = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", "-ffp-contract=off"]
 _LOOPS = {  # without vectors, as on a chip that the kernels know none of; with SSE2; with AVX2
     "plain": ["-DRINGFEED_BASELINE", "-U__SSE2__"],
     "baseline": ["-DRINGFEED_BASELINE"],
