@@ -29,7 +29,13 @@ static void fill_planes(const struct image *image, const struct window *window,
                         const struct recipe *recipe, uint8_t *row)
 {
     const size_t num_pixels = window->num_rows * window->num_columns;
-    const bool is_whole = recipe->crop_height == 0 && !window->mirrored;
+    /* One line of all pixels, where lines are stored one behind the other and each is short: 0.95
+     * of the time for 28x28. Long ones are better asked for ahead line by line: 227x227 would take
+     * 1.13 of it. */
+    const bool is_whole = window->num_columns < CACHE_LINE_BYTES && !window->mirrored &&
+                          window->num_rows == (size_t)image->shape.height &&
+                          window->num_columns == (size_t)image->shape.width &&
+                          image->row_step == window->num_columns * image->pixel_step;
     for (size_t delivered = 0; delivered < (size_t)image->shape.channels; delivered++) {
         struct plane plane = plan_plane(image, window, recipe, delivered);
         plane.from =
