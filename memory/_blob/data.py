@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory._blob.memories import BlobMemories
 from memory._synced.foreign_buffers import check_typed_array
-from memory._synced.views import typed_view
+from memory._synced.views import read_only, typed_view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,9 @@ class BlobData(BlobMemories):
         Returns:
             A read-only view of the blob's shape and dtype.
         """
+        array = self._array
+        if array is not None:
+            return read_only(array)
         return self._shaped_view(self.data.cpu_data())
 
     def mutable_cpu_data(self) -> NDArray[Any]:
@@ -36,6 +39,9 @@ class BlobData(BlobMemories):
         Returns:
             A writable view of the blob's shape and dtype.
         """
+        array = self._array
+        if array is not None:
+            return array.view()
         return self._shaped_view(self.data.mutable_cpu_data())
 
     def overwrite_cpu_data(self) -> NDArray[Any]:

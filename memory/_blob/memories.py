@@ -20,6 +20,7 @@ from memory._device.closeable import Closeable
 from memory._errors import ClosedError, DeviceError, DtypeError, NoDataError
 from memory._open_device import open_device
 from memory._shape import MAX_AXES, ShapeLike, count_elements, dims_of
+from memory._synced.foreign_buffers import check_host_array
 from memory._synced.head_transitions import Head
 from memory._synced.memory import SyncedMemory
 
@@ -55,13 +56,15 @@ class BlobMemories(BlobShape, Closeable):
 
     __slots__ = (
         "__weakref__",
+        "_array",
         "_capacity",
         "_closed",
-        "_data",
         "_device",
         "_diff",
         "_dtype",
         "_lent",
+        "_made",
+        "_memory",
         "_shape_data",
     )
 
@@ -93,7 +96,11 @@ class BlobMemories(BlobShape, Closeable):
             raise DtypeError("Blob", dtype=str(self._dtype), valid=names)
         self._device = open_device("cpu") if device is None else device
         self._capacity = 0
-        self._data: SyncedMemory | None = None
+        # Of `over`, for as long as nobody has asked for more than the host's side: to make two
+        # memories takes longer than all else that a loop asks of a small batch.
+        self._array: NDArray[Any] | None = None
+        self._memory: SyncedMemory | None = None
+        self._made: dict[str, SyncedMemory]
         self._diff: SyncedMemory | None = None
         self._shape_data: SyncedMemory | None = None
         self._lent: tuple[DeviceBuffer, ...] = ()  # by an interface that holds the blob only
@@ -105,7 +112,7 @@ class BlobMemories(BlobShape, Closeable):
     def over(cls, array: NDArray[Any], *, device: Device | None = None) -> Self:
         """Make a blob of an array's shape and dtype whose host's side it is.
 
-        The same as a blob and :meth:`set_cpu_data`, in a third of the time.
+        The same as a blob and :meth:`set_cpu_data`, in a fifth of the time.
 
         Args:
             array: C-contiguous, aligned, writable; used in place and kept alive.
@@ -119,7 +126,8 @@ class BlobMemories(BlobShape, Closeable):
         blob = cls(None, array.dtype, device=device)
         if array.ndim > MAX_AXES:
             count_elements(array.shape, array.itemsize)  # which refuses it
-        blob._data = SyncedMemory.over(array, blob._device)
+        check_host_array("over", array, array.nbytes)
+        blob._array, blob._made = array.view(np.ndarray), {}
         blob._shape, blob._count, blob._capacity = array.shape, array.size, array.size
         return blob
 
@@ -145,9 +153,10 @@ class BlobMemories(BlobShape, Closeable):
         Raises:
             NoDataError: The blob was never given a shape.
         """
-        if self._data is None:
+        data = self._data
+        if data is None:
             raise self._absence("data")
-        return self._data
+        return data
 
     @property
     def diff(self) -> SyncedMemory:
@@ -225,6 +234,21 @@ class BlobMemories(BlobShape, Closeable):
         event = self._data.push_event
         flight = ", push in flight" if event is not None and not event.done() else ""
         return f"<{what}, {_WHERE_NEWEST[self._data.head]}{flight}>"
+
+    @property
+    def _data(self) -> SyncedMemory | None:
+        """The memory of the data; None before there is a shape, and after `close`."""
+        array = self._array
+        if array is not None:
+            # Two threads that ask get the same one, and no lock: a finalizer or a signal handler
+            # may ask too, on a thread that is here.
+            self._memory = self._made.setdefault("data", SyncedMemory.over(array, self._device))
+            self._array = None  # last: whoever finds none finds the memory
+        return self._memory
+
+    @_data.setter
+    def _data(self, memory: SyncedMemory | None) -> None:
+        self._array, self._memory = None, memory
 
     def _resize(self, dims: Dims) -> None:
         """Take a shape, with new memories if the old ones do not suffice."""

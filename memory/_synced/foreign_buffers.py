@@ -33,6 +33,15 @@ def host_bytes(operation: str, array: object, nbytes: int) -> NDArray[np.uint8]:
         BufferMismatchError: It is something else. There is no silent copy, which would take the
             writes that the caller expects in the array.
     """
+    return check_host_array(operation, array, nbytes).reshape(-1).view(np.uint8, np.ndarray)
+
+
+def check_host_array(operation: str, array: object, nbytes: int) -> NDArray[Any]:
+    """Check an array as `host_bytes` does, and return it.
+
+    Raises:
+        BufferMismatchError: It is something else.
+    """
     # carray: C-contiguous, aligned and writable, in one look-up.
     if (
         not isinstance(array, np.ndarray)
@@ -47,7 +56,7 @@ def host_bytes(operation: str, array: object, nbytes: int) -> NDArray[np.uint8]:
             cure="it is used in place: pass numpy.ascontiguousarray(...) or a copy if it need not "
             "be that very memory",
         )
-    return array.reshape(-1).view(np.uint8, np.ndarray)
+    return array
 
 
 def check_typed_array(operation: str, array: object, *, dtype: np.dtype[Any], shape: Dims) -> None:

@@ -13,6 +13,7 @@ from blobs import counting
 from memory import (
     Blob,
     BufferMismatchError,
+    ClosedError,
     DeviceMismatchError,
     DtypeError,
     Head,
@@ -323,6 +324,53 @@ def test_a_blob_over_an_array_is_that_of_a_blob_given_it(
         return
     assert blob.gpu_data().nbytes == array.nbytes
     assert peek(blob).tobytes() == array.tobytes()
+
+
+def test_what_a_blob_over_an_array_shows_is_its_memory_whenever_that_is_asked_for(
+    device: Device,
+) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    blob = Blob.over(array, device=device)
+    shown, written = blob.cpu_data(), blob.mutable_cpu_data()
+    assert not shown.flags.writeable
+    assert type(written) is np.ndarray
+    assert shown.base is not None
+    memory = blob.data
+    assert blob.data is memory
+    assert memory.head is Head.HEAD_AT_CPU
+    written[0, 0] = 7
+    assert blob.cpu_data()[0, 0] == shown[0, 0] == memory.cpu_data().view(np.float32)[0] == 7
+    written.shape = (6,)  # of a view of the caller's
+    assert blob.numpy().shape == (2, 3)
+    if device.has_device_memory:
+        blob.mutable_gpu_data()
+        assert peek(blob).tobytes() == array.tobytes()
+        assert blob.data.head is Head.HEAD_AT_GPU
+    blob.close()
+    for access in (blob.cpu_data, blob.mutable_cpu_data, blob.numpy):
+        with pytest.raises(ClosedError):
+            access()
+
+
+def test_a_blob_over_an_array_that_shares_anothers_data_shows_that() -> None:
+    blob, other = Blob.over(np.zeros(3, np.float32)), Blob.over(np.ones(3, np.float32))
+    blob.share_data(other)
+    other.mutable_cpu_data()[0] = 5
+    assert blob.cpu_data().tolist() == [5, 1, 1]
+    assert blob.data is other.data
+
+
+def test_threads_that_ask_for_the_data_of_a_blob_over_an_array_get_the_same_memory() -> None:
+    for _ in range(50):
+        blob = Blob.over(np.zeros(4, np.float32))
+        start = threading.Barrier(4)
+
+        def ask(blob: Blob = blob, start: threading.Barrier = start) -> int:
+            start.wait()
+            return id(blob.data)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert {one.result() for one in [pool.submit(ask) for _ in range(4)]} == {id(blob.data)}
 
 
 def test_a_blob_over_an_array_grows_into_memory_of_its_own() -> None:
