@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from prefetch._pipeline.cold_reads import ColdReads
 from prefetch._plan.draw_states import DrawStates
+from prefetch._plan.planned_runs import PlannedRuns
 from prefetch._plan.position import Position
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Planner:
             order,
             keep=components.prefetch + components.max_batches_held + 3,
         )
+        self._runs = PlannedRuns(order, self._draws)
         self.cold_reads = ColdReads(source.reader(), order, is_on=source.was_cold())
         walks_all = order.is_sequential and not source.has_gaps
         self.walker: Walker | None = source.walker() if walks_all else None
@@ -50,10 +52,9 @@ class Planner:
 
     def plan_into(self, filling: Filling) -> None:
         """Plan a batch and walk its records."""
-        planned = self._order.plan(filling.sequence)
-        assert planned is not None, "num_batches bounds the serial numbers"
-        filling.planned = planned  # an error from here on says which batch it was for
-        filling.words = self._draws.words(planned)
+        run = self._runs.plan(filling.sequence)
+        assert run is not None, "num_batches bounds the serial numbers"
+        filling.planned, filling.words = planned, _ = run  # later errors say which batch it was
         filling.indices = planned.records.copy()
         if self.cold_reads.is_on:
             self.cold_reads.read_ahead(planned.sequence)

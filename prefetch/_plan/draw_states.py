@@ -38,6 +38,11 @@ class DrawStates:
             self._first = draws.state
             self._states[0] = self._first
 
+    @property
+    def are_stateless(self) -> bool:
+        """Whether any batch's words stand by themselves."""
+        return not isinstance(self._draws, CaffeDraws)
+
     def words(self, planned: PlannedBatch) -> npt.NDArray[np.uint32]:
         """Return a batch's words; batches come in the order of their serial numbers."""
         draws = self._draws

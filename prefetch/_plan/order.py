@@ -201,6 +201,21 @@ class Order:
         Raises:
             ValueError: `sequence` is negative.
         """
+        return self.plan_run(sequence, 1)
+
+    def plan_run(self, sequence: int, most: int) -> PlannedBatch | None:
+        """Plan successive batches of one epoch as if they were one, in less time than one by one.
+
+        Args:
+            sequence: Serial number of the first, which stands for all.
+            most: How many, 1 or more; there are fewer where the epoch ends, and under ``wrap`` one.
+
+        Returns:
+            The batches, for `split_run`; None at and after `num_batches`.
+
+        Raises:
+            ValueError: `sequence` is negative.
+        """
         _check_range("sequence", sequence, least=0)
         end = self.num_batches
         if end is not None and sequence >= end:
@@ -212,7 +227,11 @@ class Order:
         share = self._first_share if resumed else self.samples_per_epoch
         served = self.first_served if resumed else 0
         start = index * self.batch_size
-        count = min(self.batch_size, share - start)
+        num_batches = self._batches_of(share)
+        num = min(most, num_batches - index)
+        if end is not None and num > 1:
+            num = min(num, end - sequence)
+        count = min(num * self.batch_size, share - start)
         places, padding = self._places(served + self._lane + start * self._stride, count)
         return PlannedBatch(
             sequence=sequence,
@@ -223,7 +242,7 @@ class Order:
             epochs=_repeat(epoch, count),
             padding=padding,
             first_sample=self._samples_before(epoch) + start,
-            last_in_epoch=index + 1 == self._batches_of(share),
+            last_in_epoch=index + num == num_batches,
         )
 
     def global_number(self, planned: PlannedBatch) -> int:
@@ -444,6 +463,34 @@ class Order:
         if not self.shuffle:
             return places.copy()
         return shuffled(places, epochs, size=self.num_records, seed=self.seed)
+
+
+def split_run(run: PlannedBatch, batch_size: int) -> list[PlannedBatch]:
+    """Return the batches of a run; their arrays are parts of the run's.
+
+    Args:
+        run: From `Order.plan_run`.
+        batch_size: The order's.
+    """
+    batches = []
+    last = (len(run.records) - 1) // batch_size
+    for number in range(last + 1):
+        rows = slice(number * batch_size, (number + 1) * batch_size)
+        padding = None if run.padding is None else run.padding[rows]
+        batches.append(
+            PlannedBatch(
+                sequence=run.sequence + number,
+                epoch=run.epoch,
+                number=run.number + number,
+                records=run.records[rows],
+                places=run.places[rows],
+                epochs=run.epochs[rows],
+                padding=padding if padding is not None and padding.any() else None,
+                first_sample=run.first_sample + rows.start,
+                last_in_epoch=run.last_in_epoch and number == last,
+            )
+        )
+    return batches
 
 
 def _repeat(value: int, count: int) -> NDArray[np.int64]:
