@@ -101,23 +101,10 @@ class HostExport:
     # would fire while slices of it live.
     __slots__ = ("__array_interface__", "_buffer", "_lease")
 
-    def __init__(
-        self,
-        buffer: HostBuffer,
-        lease: Lease,
-        *,
-        address: int,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-    ) -> None:
+    def __init__(self, buffer: HostBuffer, lease: Lease, interface: dict[str, Any]) -> None:
         self._buffer = buffer
         self._lease = lease
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": shape,
-            "typestr": dtype.str,
-            "version": 3,
-        }
+        self.__array_interface__ = interface
 
 
 class DeviceHold:
@@ -148,27 +135,31 @@ def without_lease(buffer: DeviceBuffer) -> DeviceBuffer:
     return hold.without_lease(buffer)
 
 
+def describe_array(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return a writable C-contiguous array as NumPy's array interface describes it.
+
+    Args:
+        address: Address of its first byte.
+        shape: Its shape.
+        dtype: Its element type.
+    """
+    return {"data": (address, False), "shape": shape, "typestr": dtype.str, "version": 3}
+
+
 def export_array(
-    buffer: HostBuffer,
-    lease: Lease,
-    *,
-    address: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    buffer: HostBuffer, lease: Lease, interface: dict[str, Any], dtype: np.dtype[Any]
 ) -> npt.NDArray[Any]:
     """Return a writable C-contiguous array over the start of ``buffer`` that holds ``lease``.
 
     Args:
         buffer: The slot's host memory.
         lease: What the array, and every view of it, keeps alive.
-        address: Address of the buffer's first byte.
-        shape: Shape of the array; its bytes must fit into the buffer.
+        interface: From `describe_array`; its bytes must lie in the buffer.
         dtype: Element type of the array.
 
     Returns:
         The array; its base, or that of its base, is a `HostExport`.
     """
-    export = HostExport(buffer, lease, address=address, shape=shape, dtype=dtype)
-    array = np.asarray(export)
+    array = np.asarray(HostExport(buffer, lease, interface))
     # The interface has no name for bfloat16: what comes is without a type.
     return array if array.dtype is dtype else array.view(dtype)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from prefetch._ring.lease import export_array
+from prefetch._ring.lease import describe_array, export_array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -101,13 +101,16 @@ class HostMemory:
         device: Whose host memory it is.
     """
 
-    __slots__ = ("_addresses", "_data", "_device", "_labels")
+    __slots__ = ("_addresses", "_data", "_described", "_device", "_labels", "_shape")
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._data: HostBuffer | None = None
         self._labels: HostBuffer | None = None
         self._addresses = [0, 0]
+        # The last batch's arrays: mostly the next one's are the same.
+        self._shape: tuple[int, ...] | None = None
+        self._described: list[dict[str, Any]] = []
 
     @property
     def blocks(self) -> tuple[object, ...]:
@@ -127,7 +130,7 @@ class HostMemory:
 
     def drop(self) -> None:
         """Free the memory; what was exported keeps it."""
-        self._data = self._labels = None
+        self._data = self._labels = self._shape = None
 
     def field_arrays(self, fields: tuple[Field, ...], *, rows: int) -> list[npt.NDArray[Any]]:
         """Return memory of the batch's own for its other fields, which are small."""
@@ -147,23 +150,40 @@ class HostMemory:
         most_rows: int,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
         """Return writable arrays over the memory that hold ``lease``; see `Slot.bind`."""
-        rows = shape[0]
+        if shape != self._shape:
+            self._describe(shape, dtype, label_dtype, most_rows=most_rows)
+        host, labels, described = self._data, self._labels, self._described
+        assert host is not None
+        data = export_array(host, lease, described[0], dtype)
+        if label_dtype is None:
+            return data, None
+        assert labels is not None
+        return data, export_array(labels, lease, described[1], label_dtype)
+
+    def _describe(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        label_dtype: np.dtype[Any] | None,
+        *,
+        most_rows: int,
+    ) -> None:
+        """Have memory for a batch, and describe its arrays; types are always the same."""
+        rows, self._shape = shape[0], None
         host = self._data
         nbytes = math.prod(shape) * dtype.itemsize
         if host is None or host.nbytes < nbytes:
             # The old block is dropped first, with all references to it: never both at once.
             host = self._data = None
-            host = self._data = self._allocate(0, nbytes // rows * max(rows, most_rows))
-        data = export_array(host, lease, address=self._addresses[0], shape=shape, dtype=dtype)
-        if label_dtype is None:
-            return data, None
-        host = self._labels
-        if host is None or host.nbytes < rows * label_dtype.itemsize:
-            host = self._labels = None
-            host = self._labels = self._allocate(1, label_dtype.itemsize * max(rows, most_rows))
-        return data, export_array(
-            host, lease, address=self._addresses[1], shape=(rows,), dtype=label_dtype
-        )
+            self._data = self._allocate(0, nbytes // rows * max(rows, most_rows))
+        described = [describe_array(self._addresses[0], shape, dtype)]
+        if label_dtype is not None:
+            host = self._labels
+            if host is None or host.nbytes < rows * label_dtype.itemsize:
+                host = self._labels = None
+                self._labels = self._allocate(1, label_dtype.itemsize * max(rows, most_rows))
+            described.append(describe_array(self._addresses[1], (rows,), label_dtype))
+        self._shape, self._described = shape, described
 
     def _allocate(self, number: int, nbytes: int) -> HostBuffer:
         buffer = self._device.alloc_host(nbytes)
