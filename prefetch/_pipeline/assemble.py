@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from prefetch._pipeline.coordinator import Coordinator
 from prefetch._pipeline.delivery import Delivery
 from prefetch._pipeline.held_batches import HeldBatches
+from prefetch._pipeline.light_batches import least_bytes_to_share
 from prefetch._pipeline.planner import Planner
 from prefetch._pipeline.reader_jobs import Schedule
 from prefetch._ring.ring import Ring
@@ -26,7 +27,13 @@ def assemble(components: Components, *, on_over: Callable[[], object]) -> Coordi
     """
     order, prefetch = components.order, components.prefetch
     ring = Ring(components.device, prefetch + 1, transform=components.device_transform)
-    schedule = Schedule(ring, order, num_threads=components.num_threads, prefetch=prefetch)
+    schedule = Schedule(
+        ring,
+        order,
+        num_threads=components.num_threads,
+        prefetch=prefetch,
+        least_bytes_to_share=least_bytes_to_share(components),
+    )
     held = HeldBatches(ring, prefetch=prefetch, max_batches_held=components.max_batches_held)
     return Coordinator(
         components,

@@ -5,7 +5,8 @@ while a page may fault, an image is decoded, a copy is queued or anybody waits. 
 hang:
 
 * Readers wait on the ring's inbox, a SimpleQueue, where slots come back from finalizers, which may
-  take no lock. A thread that makes work while readers are idle puts a wake-up there.
+  take no lock. A thread that makes work while readers are idle puts a wake-up there. One that is
+  spare waits elsewhere, while another one is at work or waits on the inbox.
 * The consumer waits at a gate of its own, without the lock, or on a future of its event loop. Both
   are notified after what they wait for has become true; see `Gates`.
 * A signal handler or a finalizer may run on a thread that holds the lock. What they may call
@@ -109,14 +110,14 @@ class Coordinator:
                 self._collect()
                 if self.is_stopping:
                     return None
-                job = planned or schedule.find_job()
+                num_not_idle = self.num_running - schedule.num_idle
+                is_spare = planned is None and schedule.spare.is_spare(num_not_idle)
+                job = None if is_spare else planned or schedule.find_job()
                 unneeded = ring.take_unneeded() if isinstance(job, Opening) else ()
                 if job is None:
                     # Idle from here on, under the lock that has seen no work: a wake-up that is put
                     # from now on finds this reader too. One too many costs one extra poll.
-                    schedule.num_idle += 1
-                    if self._failure is not None:
-                        self.gates.notify_all()  # this may have been the last reader at work
+                    self._note_idle(is_spare=is_spare)
                 if schedule.num_idle:
                     if job is not None:
                         schedule.wake_idle()
@@ -125,10 +126,26 @@ class Coordinator:
                 for slot in unneeded:
                     slot.close()  # without the lock: freeing pinned memory takes its time
                 return job
-            arrival = ring.inbox.get()
-            with self.lock:
-                schedule.num_idle -= 1
-                ring.accept(arrival)
+            self._wait_for_work(is_spare=is_spare)
+
+    def _note_idle(self, *, is_spare: bool) -> None:
+        """Count a reader that falls idle, or asleep as a spare one; with the lock."""
+        if is_spare:
+            self.schedule.spare.num += 1
+        else:
+            self.schedule.num_idle += 1
+        if self._failure is not None:
+            self.gates.notify_all()  # this may have been the last reader at work
+
+    def _wait_for_work(self, *, is_spare: bool) -> None:
+        """Wait as an idle reader that found none."""
+        if is_spare:
+            self.schedule.spare.sleep()
+            return
+        arrival = self.ring.inbox.get()
+        with self.lock:
+            self.schedule.num_idle -= 1
+            self.ring.accept(arrival)
 
     def next_opening(self) -> Opening | None:
         """Return another batch to open for a reader that has opened one; never waits."""
@@ -209,6 +226,7 @@ class Coordinator:
         """Count a reader out; the last one cleans up, if the feed is closed."""
         with self.lock:
             self.num_running -= 1
+            self.schedule.spare.wake_all()  # it may have been the one that sufficed
             self.gates.notify_all()
         if self.is_stopping:
             self._on_over()
@@ -239,7 +257,8 @@ class Coordinator:
         schedule, serving = self.schedule, self.delivery.served.next
         if not self.num_running or not schedule.is_coming(serving):
             return False  # a reader may have died at it
-        return schedule.num_idle < self.num_running or schedule.has_parts(serving)
+        num_waiting = schedule.num_idle + schedule.spare.num
+        return num_waiting < self.num_running or schedule.has_parts(serving)
 
     def request_stop(self, why: str = "") -> None:
         """Make every reader end, without waiting for it and without a lock; idempotent.
@@ -259,6 +278,7 @@ class Coordinator:
     def _wake_all(self) -> None:
         for _ in range(self.components.num_threads):
             self.ring.inbox.put(None)
+        self.schedule.spare.wake_in_any_case(self.components.num_threads)
 
     def closed_error(self, cure: str) -> FeedClosedError:
         """Return the error of a call that a closed feed refuses; it says why the feed is closed."""

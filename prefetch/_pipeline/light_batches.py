@@ -3,10 +3,16 @@
 Such a batch takes less time than a few hand-offs between threads, so what counts is how few steps
 of Python it takes. Its shape is guessed to be that of the one before, several are planned in a row,
 and they are handed over together.
+
+The smallest take the kernel less time than the steps of Python around it, which hold the GIL: a
+second reader adds none, but changes of the GIL and wake-ups (batches of 256 times 1x28x28: two
+readers served 0.7 of what one did). So one reader at a time works at them, and one that finds
+another awake sleeps where no batch that comes back wakes it.
 """
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,10 +22,11 @@ from prefetch._ring.filling import FoundShape
 from prefetch._transform.host import RecordTransformer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
+    from prefetch._pipeline.components import Components
     from prefetch._record.faults import Fault
     from prefetch._ring.filling import Filling
     from prefetch._source.mapped_records import FillResult, MappedRecords
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
 _MIN_RAW_BYTES_TO_SPLIT = 4 * 1024 * 1024  # a batch of 3x32x32 to 28, 2.4 MB, takes 0.11 ms
 _MAX_PER_CALL = 4
+_LEAST_BYTES_TO_SHARE = 1 << 20  # 256 times 1x28x28 are 0.8 MB, 3x32x32 cropped to 28 2.4 MB
 
 
 def max_per_call(prefetch: int) -> int:
@@ -50,6 +58,81 @@ def is_small_raw(shape: FoundShape, nbytes: int) -> bool:
     return shape.is_raw and nbytes < _MIN_RAW_BYTES_TO_SPLIT
 
 
+def least_bytes_to_share(components: Components) -> int:
+    """Return of how many bytes on a light batch is for several readers; 0 for any.
+
+    Args:
+        components: What the feed works with.
+    """
+    recipe = components.transform.recipe
+    # What takes longer for its bytes, or waits for something else than the GIL.
+    takes_long = (
+        recipe.resizing is not None
+        or recipe.jitter is not None
+        or recipe.erasing is not None
+        or components.works_on_batches
+        or components.device.has_device_memory
+    )
+    return 0 if takes_long or components.num_threads == 1 else _LEAST_BYTES_TO_SHARE
+
+
+class SpareReaders:
+    """Where readers sleep that are not needed, since another one suffices.
+
+    The coordinator's lock guards it, but for what says otherwise.
+
+    Args:
+        least_bytes_to_share: See the function of that name.
+
+    Attributes:
+        num: How many are to sleep.
+        one_suffices: Whether one reader does as much as several, as far as the last batch tells.
+        waits_for_disk: Whether a reader has waited for the disk in its last piece of work: then
+            several wait for more of it at a time. Set without the lock.
+    """
+
+    def __init__(self, least_bytes_to_share: int) -> None:
+        self.num = 0
+        self.one_suffices = False
+        self.waits_for_disk = False
+        self._least_bytes_to_share = least_bytes_to_share
+        self._wake_ups: SimpleQueue[None] = SimpleQueue()
+
+    def note_light_batch(self, nbytes: int) -> None:
+        """Learn from a light batch of so many bytes."""
+        self.one_suffices = nbytes < self._least_bytes_to_share and not self.waits_for_disk
+
+    def is_spare(self, num_not_idle: int) -> bool:
+        """Return whether the reader that asks is not needed: another one suffices, and is awake.
+
+        Wakes those that sleep where one suffices no more.
+
+        Args:
+            num_not_idle: Readers that do not wait for what comes back to the ring, asleep or not.
+        """
+        if self.one_suffices:
+            return num_not_idle - self.num > 1
+        if self.num:
+            self.wake_all()
+        return False
+
+    def sleep(self) -> None:
+        """Wait until woken; without the lock, after `num` has counted the caller."""
+        self._wake_ups.get()
+
+    def wake_all(self) -> None:
+        """Wake all of them."""
+        # They count as awake from here on: whoever finds them so, and falls asleep, leaves the work
+        # to them.
+        num, self.num = self.num, 0
+        self.wake_in_any_case(num)
+
+    def wake_in_any_case(self, num: int) -> None:
+        """Wake so many, or have those not sleep that are about to; takes no lock."""
+        for _ in range(num):
+            self._wake_ups.put(None)
+
+
 class FilledRows(NamedTuple):
     """What `LightBatches.fill_together` has made of one batch.
 
@@ -68,13 +151,22 @@ class LightBatches:
     Args:
         transformer: Fills rows.
         reader: Finds records.
+        check_source: Raises unless all that was read so far is intact.
         is_fixed: Whether all batches have one shape; else each has that of its first record.
     """
 
-    def __init__(self, transformer: RecordFiller, reader: RecordReader, *, is_fixed: bool) -> None:
+    def __init__(
+        self,
+        transformer: RecordFiller,
+        reader: RecordReader,
+        *,
+        check_source: Callable[[], object],
+        is_fixed: bool,
+    ) -> None:
         # A stager's rows are the device's: there is no call that fills several batches of them.
         self._transformer = transformer if isinstance(transformer, RecordTransformer) else None
         self._reader = reader
+        self._check_source = check_source
         self._is_fixed = is_fixed
         self._guess: FoundShape | None = None
         self._max_rows = 0
@@ -106,7 +198,7 @@ class LightBatches:
     def fill_together(self, fillings: Sequence[Filling]) -> list[FilledRows] | None:
         """Fill several light batches in one native call; None where that is not possible.
 
-        `Filler.fill` has to follow for each of them.
+        The source is checked behind it. `Filler.fill` has to follow for each of them.
         """
         transformer = self._transformer
         # The last one that was opened may be another kind.
@@ -128,6 +220,7 @@ class LightBatches:
             if any(records.database is not database for records, *_ in requests):
                 return None
             results = transformer.fill_together(requests)
+            self._check_source()
         except Exception:  # noqa: BLE001 - `fill` meets it again, and each batch raises its own
             return None
         return [

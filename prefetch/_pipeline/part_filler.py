@@ -84,7 +84,10 @@ class Filler:
         self._label_form = components.label_form
         self._fields = components.fields
         self.light = LightBatches(
-            self._transformer, self._reader, is_fixed=self._fixed_shape is not None
+            self._transformer,
+            self._reader,
+            check_source=self._source.check,
+            is_fixed=self._fixed_shape is not None,
         )
         transformer = self._transformer
         self._own = transformer if isinstance(transformer, FunctionTransformer) else None
@@ -172,7 +175,9 @@ class Filler:
                     for fault in faults
                 }
         # Behind the reading and before anything is made of it: a writer may have come meanwhile.
-        self._source.check()
+        # What was filled together was checked together.
+        if filled is None or faults:
+            self._source.check()
         if suspects:
             bad = filling.bad[number] = {}
             for row in sorted(suspects):

@@ -118,7 +118,7 @@ class Reader(threading.Thread):
 
     def _jobs(self) -> Iterator[Opening | Part]:
         busy_s = 0.0
-        num_waits = num_disk_waits()
+        spare, num_waits = self._board.schedule.spare, num_disk_waits()
         while True:
             self._doing = "waiting for work"
             planned, self._planned = self._planned, None
@@ -133,8 +133,11 @@ class Reader(threading.Thread):
             busy_s = self._clock() - began
             if busy_s > _SHORT_S:
                 before, num_waits = num_waits, num_disk_waits()
+                spare.waits_for_disk = num_waits > before
                 if num_waits > before:
                     self._board.planner.cold_reads.note_wait()
+            elif spare.waits_for_disk:
+                spare.waits_for_disk = False
 
     def _plan_and_shape(self, job: Opening, filler: Filler) -> list[Part]:
         """Open a batch, and if it is light the next ones; return the first part of each."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from prefetch._pipeline.light_batches import is_small_raw
+from prefetch._pipeline.light_batches import SpareReaders, is_small_raw
 from prefetch._ring.filling import Filling, Parts
 from prefetch._ring.slot_state import SlotState
 
@@ -46,15 +46,25 @@ class Schedule:
         order: How many batches there are in all.
         num_threads: How many readers share the work.
         prefetch: Batches kept ahead of the consumer, also where more slots are free.
+        least_bytes_to_share: Of a light batch that is for several readers; 0: any is.
 
     Attributes:
         num_idle: Readers that wait on the ring's inbox.
         over: Whether no further batch is opened: a reader cannot work.
         first_wanted: Serial number of the first batch that is wanted. The consumer sets it, and
             the readers give up those before it.
+        spare: Readers that sleep since they are not needed.
     """
 
-    def __init__(self, ring: Ring, order: Order, *, num_threads: int, prefetch: int) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        order: Order,
+        *,
+        num_threads: int,
+        prefetch: int,
+        least_bytes_to_share: int = 0,
+    ) -> None:
         self._ring = ring
         self._prefetch = prefetch
         self._num_batches = order.num_batches
@@ -67,6 +77,7 @@ class Schedule:
         self.num_idle = 0
         self.over = False
         self.first_wanted = 0
+        self.spare = SpareReaders(least_bytes_to_share)
 
     def find_job(self) -> Opening | Part | None:
         """Return a piece of work, the oldest batch's first; None if there is none."""
@@ -135,7 +146,9 @@ class Schedule:
         if is_small_raw(filling.shape, nbytes):
             filling.parts = parts = Parts(size)
             parts.is_small_raw = True
+            self.spare.note_light_batch(nbytes)
         else:
+            self.spare.one_suffices = False
             is_split = self._num_threads > 1 and nbytes >= _MIN_BYTES_TO_SPLIT
             filling.parts = parts = Parts(size, min(size, 2 * self._num_threads) if is_split else 1)
         part = Part(filling, *parts.give())

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from prefetch._pipeline.prefetcher import Prefetcher
+
 DEADLINE_S = 60
 
 
@@ -143,13 +145,19 @@ def test_closing_from_another_thread_wakes_a_waiting_consumer(source: Path) -> N
         assert len(outcome) == 1
 
 
+def _num_waiting(prefetcher: Prefetcher) -> int:
+    """Return how many readers have nothing to do, or sleep as spare ones."""
+    schedule = prefetcher.coordinator.schedule
+    return schedule.num_idle + schedule.spare.num
+
+
 def test_wake_ups_to_stop_that_somebody_else_takes_in_reach_every_reader(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = prefetch.open({"source": source, "threads": 4})
     next(iter(feed)).release()
     prefetcher = feed._prefetcher
-    while prefetcher.coordinator.schedule.num_idle < 4:
+    while _num_waiting(prefetcher) < 4:
         threading.Event().wait(0.001)
     real = prefetcher.request_stop
 
@@ -785,7 +793,7 @@ def test_ctrl_c_while_the_readers_start_leaves_the_feed_open(
             return
         if starts_before:
             settle(start)
-            while feed._prefetcher.coordinator.schedule.num_idle < 3:
+            while _num_waiting(feed._prefetcher) < 3:
                 time.sleep(0.001)  # until the ring is full
         raise KeyboardInterrupt
 

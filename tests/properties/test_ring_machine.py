@@ -64,7 +64,7 @@ class Inbox(SimpleQueue[Any]):
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - SimpleQueue's
         if block and self.empty():
-            raise Parked
+            raise Parked(self)
         return super().get(block, timeout)
 
 
@@ -201,6 +201,7 @@ class SteppedReader(Reader):
         super().__init__(board, number, clock=lambda: 0.0)
         self._machine = machine
         self._life = self._live()
+        self._place = board.ring.inbox
         self.idle = False
         self.over = False
 
@@ -210,7 +211,7 @@ class SteppedReader(Reader):
         return 1
 
     def can_step(self) -> bool:
-        return not self.over and not (self.idle and self._board.ring.inbox.empty())
+        return not self.over and not (self.idle and self._place.empty())
 
     def step(self) -> None:
         next(self._life, None)
@@ -229,11 +230,13 @@ class SteppedReader(Reader):
             planned, self._planned = self._planned, None
             try:
                 job = board.next_job(0.0, planned)
-            except Parked:
-                self.idle = True
+            except Parked as parked:
+                self._place, self.idle = parked.args[0], True
                 yield
                 self.idle = False
-                arrival = board.ring.inbox.get()
+                arrival = self._place.get()
+                if self._place is not board.ring.inbox:
+                    continue  # it was a spare one
                 with board.lock:
                     board.schedule.num_idle -= 1
                     board.ring.accept(arrival)
@@ -419,6 +422,7 @@ class RingMachine(RuleBasedStateMachine):
         self.turns: list[Turn] = []
         with ExitStack() as stack:
             stack.enter_context(mock.patch("prefetch._ring.ring.SimpleQueue", Inbox))
+            stack.enter_context(mock.patch("prefetch._pipeline.light_batches.SimpleQueue", Inbox))
             # The first epoch is walked, as if the index took a while.
             stack.enter_context(mock.patch("prefetch._source.source._MOST_INDEXING_S", -1))
             self.feed = prefetch.open(

@@ -10,6 +10,7 @@ import pytest
 from databases import images_fixture
 
 import prefetch
+from prefetch._pipeline import light_batches
 from prefetch._transform.host import RecordTransformer
 from prefetch.testing import write_database
 
@@ -84,6 +85,7 @@ async def test_after_an_error_the_loop_goes_on_while_the_readers_end(
 
     monkeypatch.setattr(RecordTransformer, "fill", fill)
     monkeypatch.setattr(RecordTransformer, "fill_together", None)  # each batch by itself
+    monkeypatch.setattr(light_batches, "_LEAST_BYTES_TO_SHARE", 0)  # and by whoever is free
     feed = prefetch.open({"source": source, "batch_size": 5, "prefetch": 2, "threads": 2})
     wait = asyncio.ensure_future(anext(aiter(feed)))
     while not feed.closed:  # noqa: ASYNC110 - it is no part of the loop

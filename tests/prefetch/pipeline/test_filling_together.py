@@ -12,6 +12,7 @@ import prefetch
 from prefetch._kernels import selection
 from prefetch._pipeline import light_batches, reader_jobs
 from prefetch._source import mapped_records
+from prefetch._source.source import RecordSource
 from prefetch._transform import host
 from prefetch.testing import encode_image, fingerprinted_images, write_database
 
@@ -73,6 +74,47 @@ def test_every_batch_is_that_of_its_number(source: Path, together: list[int], th
             assert (batch.data.numpy().T == batch.indices % 251).all()
             assert batch.label.numpy().tolist() == indices
     assert together
+
+
+def test_the_source_is_checked_behind_each_call_whose_batches_have_no_fault(
+    tmp_path: Path, together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = list(fingerprinted_images(32))
+    records[30] = (records[30][0], b"\xff")
+    path = write_database(tmp_path / "db", records)
+    checked: list[int] = []  # calls for several before each
+    check = RecordSource.check
+
+    def noted(source: RecordSource) -> None:
+        checked.append(len(together))
+        check(source)
+
+    monkeypatch.setattr(RecordSource, "check", noted)
+    options = {"on_bad_record": "skip", "max_bad_records": 1, "shuffle": False, "epochs": 1}
+    with _open(path, prefetch=4, threads=1, **options) as feed:
+        assert [batch.number for batch in feed] == list(range(8))
+    # Opened by the first alone, then in twos; the last batch is checked once more for its fault,
+    # and for the record that replaces the bad one.
+    for call in range(1, len(together) + 1):
+        assert call in checked
+    assert len(checked) < 8 + 3
+    assert checked.count(len(together)) >= 3
+
+
+def test_a_change_of_the_database_seen_behind_a_call_is_each_batchs_own_error(
+    source: Path, together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_source: RecordSource) -> None:
+        if together:
+            raise prefetch.DatabaseChangedError(str(source), snapshot_txn=1, last_txn=3)
+
+    monkeypatch.setattr(RecordSource, "check", fail)
+    with (
+        _open(source, prefetch=8, threads=1) as feed,
+        pytest.raises(prefetch.DatabaseChangedError, match="the newest is 3"),
+    ):
+        next(iter(feed))
+    assert together == [4]
 
 
 @pytest.mark.parametrize("threads", [1, 8])

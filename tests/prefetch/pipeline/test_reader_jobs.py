@@ -36,10 +36,17 @@ class Bench:
         prefetch: int = 3,
         order: Order | None = None,
         device: Device | None = None,
+        least_bytes_to_share: int = 0,
     ) -> None:
         self.order = order or Order(400, 4)
         self.ring = Ring(device or open_device("cpu"), num_slots)
-        self.schedule = Schedule(self.ring, self.order, num_threads=num_threads, prefetch=prefetch)
+        self.schedule = Schedule(
+            self.ring,
+            self.order,
+            num_threads=num_threads,
+            prefetch=prefetch,
+            least_bytes_to_share=least_bytes_to_share,
+        )
 
     def open(self) -> Filling:
         """Take the next opening and plan it."""
@@ -322,6 +329,15 @@ def test_no_more_readers_are_woken_than_are_idle_and_none_for_what_nobody_wants(
     filling.is_discarded = True
     bench.schedule.wake_idle()
     assert bench.ring.inbox.empty()
+
+
+def test_one_reader_suffices_after_a_small_raw_batch_and_not_after_any_other() -> None:
+    bench = Bench(num_slots=6, prefetch=6, least_bytes_to_share=2**20)
+    found = []
+    for sample, is_raw in ((SMALL, True), (SMALL, False), (SMALL, True), (ONE_MIB, True)):
+        bench.shape(bench.open(), sample, is_raw=is_raw)
+        found.append(bench.schedule.spare.one_suffices)
+    assert found == [True, False, True, False]
 
 
 # The ring -----------------------------------------------------------------------------------
