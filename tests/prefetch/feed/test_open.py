@@ -339,7 +339,7 @@ def test_arguments_for_networks_are_answered_where_there_is_none(source: Path) -
         ("shuffle_buffer_size", "shuffle: true"),
         ("num_threads", "write threads: N"),
         ("device_id", "write device: cuda:N"),
-        ("resize", "a feed does not resize"),
+        ("resize", "is not an option; did you mean transform.resize?"),
     ],
 )
 def test_options_of_other_loaders_are_answered_by_what_they_are_called_here(
