@@ -320,6 +320,14 @@ def test_arguments_for_networks_are_answered_where_there_is_none(source: Path) -
 # --- options --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["resize", "random_resized_crop", "normalize", "mixup"])
+def test_an_option_of_the_transformation_that_stands_at_the_top_is_named(
+    source: Path, name: str
+) -> None:
+    (message,) = faults_of(source, **{name: 1}).values()
+    assert message == f"is not an option; did you mean transform.{name}?"
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -339,7 +347,6 @@ def test_arguments_for_networks_are_answered_where_there_is_none(source: Path) -
         ("shuffle_buffer_size", "shuffle: true"),
         ("num_threads", "write threads: N"),
         ("device_id", "write device: cuda:N"),
-        ("resize", "is not an option; did you mean transform.resize?"),
     ],
 )
 def test_options_of_other_loaders_are_answered_by_what_they_are_called_here(
