@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from prefetch._config.models import FeedOptions, SubsetConfig, TransformConfig
 
 
+_LEAST_STD = 1e-30
+"""A smaller deviation makes pixels infinite in float32."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contradiction:
     """Options that cannot hold together.
@@ -325,6 +329,12 @@ def _check_normalize(transform: TransformConfig) -> Iterator[Contradiction]:
         yield Contradiction(
             ("transform.normalize.std", "transform.normalize"),
             f"expected numbers above 0, found {min(normalize.std)}; the pixels are divided by them",
+        )
+    elif min(normalize.std) < _LEAST_STD:
+        yield Contradiction(
+            ("transform.normalize.std", "transform.normalize"),
+            f"expected numbers of {_LEAST_STD:g} and more, found {min(normalize.std)}; pixels "
+            "divided by it are infinite in float32",
         )
     elif len({len(normalize.mean), len(normalize.std)} - {1}) > 1:
         yield Contradiction(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -159,8 +159,8 @@ def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[C
                 expected = _EXPECTED.get(kind, kind).format(**found.get("ctx", {}))
                 if field is not None and field.default is None and kind.endswith("_type"):
                     expected += " or null"
-                if kind.endswith("_type") and _takes_auto(field):
-                    expected = f"auto, or {expected}"
+                if kind.endswith("_type"):
+                    expected = _other_forms(field) + expected
                 message = (
                     f"expected {expected}, found {printable_with_kind(value)}{_cure(kind, value)}"
                 )
@@ -252,10 +252,12 @@ def _model_at(location: tuple[str | int, ...], model: type[BaseModel]) -> type[B
 
 def group_of(annotation: Any) -> type[BaseModel] | None:
     """Return the model of a nested group of options, also where the group may be null."""
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, BaseModel) else None
+    # Of Annotated the first argument is the type, of a union each is one.
+    inner = get_args(annotation)
+    inner = inner[:1] if get_origin(annotation) is Annotated else inner
+    return next((found for each in inner if (found := group_of(each)) is not None), None)
 
 
 def _field_at(location: tuple[str | int, ...], model: type[BaseModel]) -> FieldInfo | None:
@@ -265,11 +267,26 @@ def _field_at(location: tuple[str | int, ...], model: type[BaseModel]) -> FieldI
     return _model_at(location[:-1], model).model_fields.get(str(location[-1]))
 
 
-def _takes_auto(field: FieldInfo | None) -> bool:
-    """Return whether an option, or a group of them, may be ``auto``."""
-    return field is not None and (field.default == "auto" or field.json_schema_extra is not None)
+def _other_forms(field: FieldInfo | None) -> str:
+    """Return what an option, or a group of them, may be besides, to be followed by its own form."""
+    if field is None:
+        return ""
+    # By name: the module of what adds to schemas stands above this one.
+    extra = getattr(field.json_schema_extra, "__name__", "")
+    if extra == "allow_size":
+        return "[height, width], or "
+    return "auto, or " if field.default == "auto" or extra == "allow_auto" else ""
 
 
-def _choices(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[str, ...]:
+def _choices(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:
     annotation = _model_at(location[:-1], model).model_fields[str(location[-1])].annotation
-    return get_args(annotation)
+    return list(_words_of(annotation))
+
+
+def _words_of(annotation: Any) -> Iterator[str]:
+    """Yield the words of a Literal, also of one in a union or with annotations."""
+    for each in get_args(annotation):
+        if get_origin(annotation) is Literal:
+            yield str(each)
+        elif get_args(each):
+            yield from _words_of(each)

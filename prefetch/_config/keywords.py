@@ -197,6 +197,12 @@ class FeedKeywords(TypedDict, total=False):
             widened where an image becomes smaller (antialiasing), as Pillow does.
         transform.resize (default null): Bring each image to a size before the crop: {shorter:
             256}, or [height, width].
+        transform.resize.shorter (default null): Length of the shorter side, in pixels; the
+            longer one keeps the shape.
+        transform.resize.size (default null): Or both: one number for a square, or [height,
+            width].
+        transform.resize.interpolation (default bilinear): The filter; both are widened where an
+            image becomes smaller (antialiasing), as Pillow does.
         transform.pad (default 0): Pixels of zeros added on each side of an image, before the
             crop.
         transform.crop_size (default 0): Height and width in pixels of the square cut from each

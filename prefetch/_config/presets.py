@@ -44,4 +44,7 @@ def expand_preset(given: object) -> object:
         own = given.get(option)
         if isinstance(value, Mapping) and isinstance(own, Mapping):
             merged[option] = {**value, **own}
+            # One of two ways to say a size takes the place of the other.
+            if own.get("size") is not None and "shorter" not in own:
+                merged[option].pop("shorter", None)
     return merged

@@ -174,7 +174,7 @@ class FileCache:
                 return None if is_there else slot
             if is_empty(packed) or Entry.unpack(packed) is None:
                 return slot
-        self._stop("its table is full")
+        self._stop("its table is full; a file made anew, once this is removed, has a larger one")
         return None
 
     def _append(self, image: NDArray[Any]) -> int:

@@ -159,10 +159,21 @@ def _look_at(seen: _Seen, key: bytes, datum: DatumView, decoder: ImageDecoder | 
 
 
 def _of_options(config: FeedConfig) -> Iterator[str]:
-    if config.phase == "test" and config.transform.mirror:
+    transform = config.transform
+    if config.phase == "test" and transform.mirror is True:
         yield (
             "transform.mirror flips images at random in phase test too, as in Caffe, so that two "
-            "validations differ: write mirror: false for phase test"
+            "validations differ: write mirror: train, or mirror: false for phase test"
+        )
+    if config.phase == "train" and transform.preset == "imagenet-eval":
+        yield (
+            "transform.preset is imagenet-eval, and phase is train, so that crops are at random "
+            "places and two validations differ: write phase: test"
+        )
+    if transform.normalize is not None and max(transform.normalize.mean) > 1:
+        yield (
+            f"transform.normalize.mean is {max(transform.normalize.mean):g}, and it is subtracted "
+            "from pixels between 0 and 1: divide mean and std by 255, or take mean_value and scale"
         )
 
 

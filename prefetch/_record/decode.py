@@ -304,7 +304,8 @@ class ImageDecoder:
                 break
             data = memoryview(cured)
             cured_header = read_jpeg_header(data)
-            assert cured_header is not None
+            if cured_header is None:  # whatever was cured, it is a JPEG no more
+                break
             header = cured_header
         if remark.startswith("Premature end of JPEG"):
             raise BadRecordError(Reason.IMAGE_CUT, (nbytes,))

@@ -230,21 +230,28 @@ def _without_junk(data: bytes, _: JpegHeader) -> bytes:
     return b"".join((*kept, data[ended:]))
 
 
-def _with_bytes(data: bytes, marker: int, name: bytes, offset: int, new: bytes) -> bytes:
-    """Return a JPEG with some bytes of a segment that begins with a name replaced."""
-    for found, start, _ in _segments(memoryview(data)):
-        if found == marker and data.startswith(name, start + 4):
+def _with_bytes(
+    data: bytes, marker: int, name: bytes, offset: int, new: bytes, *, least_bytes: int
+) -> bytes:
+    """Return a JPEG with some bytes of a segment that begins with a name replaced.
+
+    A shorter one than libjpeg looks into, of ``least_bytes`` behind its length, is none of these.
+    """
+    for found, start, end in _segments(memoryview(data)):
+        is_long_enough = end - (start + 4) >= least_bytes
+        if found == marker and is_long_enough and data.startswith(name, start + 4):
             at = start + 4 + offset
             return data[:at] + new + data[at + len(new) :]
     return data
 
 
 def _with_known_jfif(data: bytes, _: JpegHeader) -> bytes:
-    return _with_bytes(data, _APP0, b"JFIF\0", 5, b"\x01")
+    return _with_bytes(data, _APP0, b"JFIF\0", 5, b"\x01", least_bytes=14)
 
 
 def _with_known_adobe(data: bytes, header: JpegHeader) -> bytes:
-    return _with_bytes(data, _APP14, b"Adobe", 11, b"\x02" if header.components == 4 else b"\x01")
+    code = b"\x02" if header.components == 4 else b"\x01"
+    return _with_bytes(data, _APP14, b"Adobe", 11, code, least_bytes=12)
 
 
 def _with_sequential_scan(data: bytes, header: JpegHeader) -> bytes:

@@ -110,6 +110,21 @@ class TestOptions:
         (warning,) = opening(values, phase="test", transform={"mirror": True})
         assert "mirror: false" in warning
         assert [] == opening(values, transform={"mirror": True})
+        assert [] == opening(values, phase="test", transform={"mirror": "train"})
+
+    def test_the_recipe_of_validation_in_phase_train_is_warned_of(self, opening: Any) -> None:
+        values = by_label(*SHUFFLED)
+        small = {"resize": {"shorter": 4}, "crop_size": 3, "force_color": False}
+        transform = {"preset": "imagenet-eval", "normalize": None, "channels": "stored"} | small
+        (warning,) = opening(values, transform=transform)
+        assert "write phase: test" in warning
+        assert [] == opening(values, phase="test", transform=transform)
+
+    def test_a_mean_of_0_to_255_for_pixels_of_0_to_1_is_warned_of(self, opening: Any) -> None:
+        values = by_label(*SHUFFLED)
+        (warning,) = opening(values, transform={"normalize": {"mean": 123.7, "std": 58.4}})
+        assert "divide mean and std by 255" in warning
+        assert [] == opening(values, transform={"normalize": {"mean": 0.485, "std": 0.229}})
 
     def test_a_last_batch_of_one_is_warned_of(self, opening: Any) -> None:
         values = by_label(*SHUFFLED[:15])

@@ -257,6 +257,30 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"transform": {"normalize": {"mean": 0.5, "std": [1, 0]}}},
         "expected numbers above 0, found 0.0",
     ),
+    "a deviation that makes pixels infinite": (
+        {"transform": {"normalize": {"mean": 0.5, "std": 1e-39}}},
+        "expected numbers of 1e-30 and more",
+    ),
+    "a preset that is none": (
+        {"transform": {"preset": "imagenet_train"}},
+        "expected one of imagenet-train, imagenet-eval, cifar-train; .* did you mean",
+    ),
+    "a filter that is none": (
+        {"transform": {"resize": {"size": 8, "interpolation": "bicubik"}}},
+        r"transform\.resize\.interpolation: expected one of bilinear, bicubic; .* did you mean",
+    ),
+    "a filter of a drawn crop that is none": (
+        {"transform": {"random_resized_crop": {"size": 8, "interpolation": "area"}}},
+        "expected one of bilinear, bicubic; found 'area'",
+    ),
+    "a member of a group that is none": (
+        {"transform": {"resize": {"sohrter": 8}}},
+        r"resize\.sohrter: is not an option; did you mean transform\.resize\.shorter",
+    ),
+    "a number where there are members": (
+        {"transform": {"resize": 256}},
+        r"expected \[height, width\], or a mapping of options or null, found 256",
+    ),
     "means and deviations of other numbers": (
         {"transform": {"normalize": {"mean": [1, 2], "std": [1, 2, 3]}}},
         "std has 3 numbers and mean 2",
@@ -277,6 +301,13 @@ def test_recipes_that_cannot_be_are_refused_at_opening(tmp_path: Path, case: str
     options, message = REFUSED[case]
     with pytest.raises(ConfigError, match=message):
         prefetch.open(source=tmp_path, **options)
+
+
+def test_a_size_takes_the_place_of_a_presets_shorter_side(tmp_path: Path) -> None:
+    own: Any = {"preset": "imagenet-eval", "resize": {"size": 300, "interpolation": "bicubic"}}
+    resize = FeedConfig(source=tmp_path, phase="test", transform=own).transform.resize
+    assert resize is not None
+    assert (resize.size, resize.shorter, resize.interpolation) == (300, None, "bicubic")
 
 
 def test_all_contradictions_are_told_at_once(tmp_path: Path) -> None:
