@@ -119,3 +119,37 @@ def test_an_end_that_was_written_over_is_not_said_to_cost_pixels() -> None:
         ImageDecoder().decode(memoryview(_WHOLE[:-2] + bytes(2)))
     assert caught.value.reason is Reason.IMAGE_CUT
     assert "so that pixels may be missing" in caught.value.at(0).message()
+
+
+_BODY = _WHOLE[4 + int.from_bytes(_WHOLE[4:6], "big") :]  # behind its JFIF segment
+_SHORT_JFIF = segment(0xE0, b"JFIF\0")
+_LATER_JFIF = segment(0xE0, b"JFIF\0\2\1\0\0\1\0\1\0\0")
+_RGB = segment(0xEE, b"Adobe\0d\0\0\0\0\0")
+
+
+@pytest.mark.parametrize("first", [b"", _SHORT_JFIF, _SHORT_JFIF + _SHORT_JFIF])
+def test_a_segment_too_short_for_libjpeg_is_not_the_one_that_is_cured(first: bytes) -> None:
+    data = _WHOLE[:2] + first + _LATER_JFIF + _RGB + _BODY
+    expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert expected is not None
+    decoder = ImageDecoder()
+    assert np.array_equal(expected, decoder.decode(memoryview(data)))
+    assert "unknown JFIF revision" in decoder.remark
+
+
+def test_a_cure_does_not_write_behind_its_segment() -> None:
+    frame = _BODY.index(b"\xff\xc0")
+    rest = _BODY[:frame] + _BODY[frame + 19 :]
+    short, unknown = segment(0xEE, b"Adobe"), segment(0xEE, b"Adobe\0d\0\0\0\0\3")
+    interval = segment(0xDD, b"\0\0")
+    # The frame's marker is where a whole Adobe segment would have its code.
+    data = _WHOLE[:2] + short + interval + _BODY[frame : frame + 19] + unknown + rest
+    decoder = ImageDecoder()
+    try:
+        found = decoder.decode(memoryview(data))
+    except BadRecordError as bad:
+        assert bad.reason is Reason.IMAGE_CORRUPT
+    else:
+        expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        assert expected is not None
+        assert np.array_equal(expected, found)
