@@ -144,12 +144,6 @@ def test_a_cure_does_not_write_behind_its_segment() -> None:
     interval = segment(0xDD, b"\0\0")
     # The frame's marker is where a whole Adobe segment would have its code.
     data = _WHOLE[:2] + short + interval + _BODY[frame : frame + 19] + unknown + rest
-    decoder = ImageDecoder()
-    try:
-        found = decoder.decode(memoryview(data))
-    except BadRecordError as bad:
-        assert bad.reason is Reason.IMAGE_CORRUPT
-    else:
-        expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-        assert expected is not None
-        assert np.array_equal(expected, found)
+    expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert expected is not None
+    assert np.array_equal(expected, ImageDecoder().decode(memoryview(data)))
