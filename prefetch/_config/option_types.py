@@ -45,7 +45,7 @@ class Options(BaseModel):
 
 
 MOST_DEPTH = 20
-"""How deep options may be nested; two levels are in use."""
+"""How deep options may be nested; three levels are in use."""
 
 MOST_SIDE = 65535
 """Pixels of a side that images are resized to at most."""
